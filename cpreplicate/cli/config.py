@@ -15,7 +15,16 @@ from cpreplicate.cli.kinds import absolute, is_property_name
 from cpreplicate.cli.places import PLACES, places_of
 from cpreplicate.cli.places import use as use_places
 from cpreplicate.cli.toml_file import TomlFile
-from cpreplicate.cli.toml_options import checked, converted, options_of, parameters_of, spelled
+from cpreplicate.cli.toml_options import (
+    by_name,
+    checked,
+    converted,
+    is_general,
+    options_of,
+    parameters_of,
+    refuse_two_spellings,
+    spelled,
+)
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.hadoop_conf import read
@@ -161,7 +170,7 @@ def _load(file: TomlFile, commands: Mapping[str, click.Command]) -> Tables:
         _refuse_other_table(file, name, table, commands)
     parameters = {name: parameters_of(command) for name, command in commands.items()}
     options = {name: options_of(command) for name, command in commands.items()}
-    _refuse_unknown_keys(file, OPTIONS, {key for keys in options.values() for key in keys})
+    _refuse_keys_of_tables(file, commands)
     for name in commands:
         _refuse_unknown_keys(file, name, parameters[name])
     tables = {
@@ -197,9 +206,28 @@ def _refuse_other_table(
 
 
 def _refuse_unknown_keys(file: TomlFile, table: str, valid: Collection[str]) -> None:
-    for key in file.tables.get(table, {}):
+    found = file.tables.get(table, {})
+    for key in found:
         if spelled(key) not in valid:
             raise file.unknown("key", key, f" in [{table}]", valid, table, key)
+    refuse_two_spellings(file, f"[{table}]", found, table)
+
+
+def _refuse_keys_of_tables(file: TomlFile, commands: Mapping[str, click.Command]) -> None:
+    """Raise for what `[options]` cannot hold, because it means another thing for each command."""
+    options = by_name(commands)
+    general = [name for name, having in options.items() if is_general(having.values())]
+    for key in file.tables.get(OPTIONS, {}):
+        name = spelled(key)
+        if name in options and name not in general:
+            tables = " or ".join(f"[{each}]" for each in options[name])
+            raise file.error(
+                f"{key!r} in [{OPTIONS}] would not mean the same for each command. Write it in"
+                f" {tables}",
+                OPTIONS,
+                key,
+            )
+    _refuse_unknown_keys(file, OPTIONS, general)
 
 
 def _values(
@@ -250,6 +278,8 @@ def _storage(file: TomlFile, name: str, table: object) -> Options:
             STORAGE,
             name,
         )
+    directories = {key: value for key, value in table.items() if spelled(key) == _CONF_DIR}
+    refuse_two_spellings(file, f'[{STORAGE}."{name}"]', directories, STORAGE, name)
     for key, value in table.items():
         _check_storage_value(file, name, key, value)
     single = {key: _text(value) for key, value in table.items() if spelled(key) != _CONF_DIR}

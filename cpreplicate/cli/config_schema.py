@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -11,7 +11,7 @@ from cpreplicate.cli.config import OPTIONS, STORAGE, with_options
 from cpreplicate.cli.kinds import TEXT
 from cpreplicate.cli.option import OptionParameter
 from cpreplicate.cli.places import NAME, PLACES
-from cpreplicate.cli.toml_options import options_of, parameters_of
+from cpreplicate.cli.toml_options import by_name, is_general, parameters_of
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"  # what editors of TOML read
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array"}
@@ -20,10 +20,7 @@ _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list:
 def schema(commands: Mapping[str, click.Command]) -> dict[str, Any]:
     """Return the schema of a file for these commands."""
     having = with_options(commands)
-    shared = {
-        name: each for command in having.values() for name, each in options_of(command).items()
-    }
-    tables = {name: _table(parameters_of(command)) for name, command in having.items()}
+    tables = {name: _table(_values(parameters_of(command))) for name, command in having.items()}
     for name, command in having.items():
         tables[name]["description"] = f"Options of `cpreplicate {name}`: {command.short_help}"
     return {
@@ -33,7 +30,10 @@ def schema(commands: Mapping[str, click.Command]) -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            OPTIONS: {**_table(shared), "description": "Options of each command that has them."},
+            OPTIONS: {
+                **_table(_general(having)),
+                "description": "Options of each command that has them.",
+            },
             STORAGE: _storage(),
             PLACES: _places(),
             **tables,
@@ -41,15 +41,46 @@ def schema(commands: Mapping[str, click.Command]) -> dict[str, Any]:
     }
 
 
-def _table(parameters: Mapping[str, click.Parameter]) -> dict[str, Any]:
-    """Return the schema of a table; a key may be spelled with `_`, too."""
-    properties = {name: _value(parameter) for name, parameter in sorted(parameters.items())}
-    others = {name.replace("-", "_"): value for name, value in properties.items() if "-" in name}
+def _general(commands: Mapping[str, click.Command]) -> dict[str, dict[str, Any]]:
+    """Return the schemas of what `[options]` may hold.
+
+    Where the commands have several defaults or descriptions, the schema has none of them.
+    """
+    return {
+        key: _common([*map(_value, having.values())])
+        for key, having in by_name(commands).items()
+        if is_general(having.values())
+    }
+
+
+def _common(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    first = values[0]
+    return {
+        key: value for key, value in first.items() if all(each.get(key) == value for each in values)
+    }
+
+
+def _values(parameters: Mapping[str, click.Parameter]) -> dict[str, dict[str, Any]]:
+    return {name: _value(parameter) for name, parameter in parameters.items()}
+
+
+def _table(values: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the schema of a table; a key may be spelled with `_` instead of `-`."""
+    properties = {name: values[name] for name in sorted(values)}
+    others = {name: name.replace("-", "_") for name in properties if "-" in name}
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": {**properties, **others},
+        "properties": {
+            **properties,
+            **{other: properties[name] for name, other in others.items()},
+        },
+        "dependencies": {other: _without(name) for name, other in others.items()},
     }
+
+
+def _without(key: str) -> dict[str, Any]:
+    return {"properties": {key: False}}
 
 
 def _value(parameter: click.Parameter) -> dict[str, Any]:
@@ -74,6 +105,7 @@ def _storage() -> dict[str, Any]:
         "additionalProperties": {
             "type": "object",
             "additionalProperties": {"type": ["boolean", "number", "string"]},
+            "dependencies": {"conf_dir": _without("conf-dir")},
         },
     }
 

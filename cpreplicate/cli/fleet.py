@@ -31,7 +31,13 @@ from cpreplicate.cli.requests import (
 )
 from cpreplicate.cli.results import show_change, show_read
 from cpreplicate.cli.toml_file import TomlFile
-from cpreplicate.cli.toml_options import checked, converted, parameters_of, spelled
+from cpreplicate.cli.toml_options import (
+    checked,
+    converted,
+    parameters_of,
+    refuse_two_spellings,
+    spelled,
+)
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 
@@ -321,6 +327,7 @@ def _table(file: TomlFile, kind: str, table: object, *key: str | int) -> dict[st
     """
     if not isinstance(table, dict):
         raise file.error(f"{kind!r} must be a table: write {_TITLES[kind]}", *key)
+    refuse_two_spellings(file, _TITLES[kind], table, *key)
     keys = _keys_of(kind)
     values = {}
     for name, value in table.items():

@@ -23,7 +23,8 @@ class Option:
 
     `name` is how the command line spells it, and its key in a TOML file. `default` is written as on
     the command line. `fills` is the field of the request that takes the value, if it has another
-    name.
+    name. `is_general` is False where one value would mean another thing for each command, so that
+    `[options]` cannot hold it.
     """
 
     group: str
@@ -35,6 +36,7 @@ class Option:
     is_multiple: bool = False
     short: str | None = None
     fills: str | None = None
+    is_general: bool = True
 
     @property
     def field(self) -> str:

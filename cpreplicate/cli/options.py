@@ -13,7 +13,12 @@ from cpreplicate.cli.option import basic, limit, output, path, spark, storage
 DRY_RUN = basic("dry-run", "Show what would be done, and change nothing.", short="-n")
 ACTIONS = output("actions", "List every file instead of totals.")
 LISTINGS = (  # of `diff`, besides ACTIONS
-    output("all", "List all actions by operator and reason, not only the largest.", fills="every"),
+    output(
+        "all",
+        "List all actions by operator and reason, not only the largest.",
+        fills="every",
+        is_general=False,
+    ),
     output(
         "combined",
         "List every file as a line: a sign, a space, and its path in the replica. + is copied, = is"
@@ -32,6 +37,7 @@ REPORT = output(
     " charts, and tables to sort and search; see docs/reports.md.",
     kinds.HTML_FILE,
     fills="report_file",
+    is_general=False,  # one file for the pages of all commands
 )
 PROGRESS = (
     output(
@@ -357,7 +363,7 @@ VERIFIED = replace(
     help="The checkpoint to verify. Default: the newest committed one. Repeatable.",
     is_multiple=True,
 )
-ALL = basic("all", "Verify every committed checkpoint.", fills="every")
+ALL = basic("all", "Verify every committed checkpoint.", fills="every", is_general=False)
 CONTENT = (
     basic("content", "Read every file and compare it with the CRC32C recorded when it was copied."),
     basic("sample", "Read and compare only a share of the files, such as 5%.", kinds.SHARE),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import click
@@ -19,14 +19,47 @@ def spelled(name: str) -> str:
 
 
 def parameters_of(command: click.Command) -> dict[str, click.Parameter]:
-    """Return the parameters of a command, arguments included, by their keys in a TOML file."""
+    """Return the parameters of a command, arguments included, by their keys in a TOML file.
+
+    An argument that takes several words stands on the command line only.
+    """
     exposed = (parameter for parameter in command.params if parameter.expose_value)
-    return {_key_of(parameter): parameter for parameter in exposed}
+    return {_key_of(parameter): parameter for parameter in exposed if parameter.nargs == 1}
 
 
 def options_of(command: click.Command) -> dict[str, OptionParameter]:
     """Return the options of a command by their keys in a TOML file."""
     return {each.option.name: each for each in command.params if isinstance(each, OptionParameter)}
+
+
+def by_name(commands: Mapping[str, click.Command]) -> dict[str, dict[str, OptionParameter]]:
+    """Return the options of commands by their keys, and for each key by the command."""
+    found: dict[str, dict[str, OptionParameter]] = {}
+    for command in sorted(commands):
+        for key, parameter in options_of(commands[command]).items():
+            found.setdefault(key, {})[command] = parameter
+    return found
+
+
+def is_general(parameters: Collection[OptionParameter]) -> bool:
+    """Return whether options of one name take the same kind of value, and mean the same by it."""
+    options = [parameter.option for parameter in parameters]
+    return all(each.is_general for each in options) and all(
+        (each.kind, each.is_multiple) == (options[0].kind, options[0].is_multiple)
+        for each in options
+    )
+
+
+def refuse_two_spellings(
+    file: TomlFile, title: str, table: Mapping[str, Any], *key: str | int
+) -> None:
+    """Raise `click.UsageError` for a key that a table has with `-` and with `_`."""
+    first: dict[str, str] = {}
+    for name in table:
+        if (other := first.setdefault(spelled(name), name)) != name:
+            raise file.error(
+                f"{other!r} and {name!r} in {title} are one key. Keep one of them", *key, name
+            )
 
 
 def _key_of(parameter: click.Parameter) -> str:

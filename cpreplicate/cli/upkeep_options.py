@@ -44,6 +44,7 @@ PROMOTE_ALL = (
         "all",
         "Promote the replica of every job below TARGET_ROOT, or of a file of `fleet`.",
         fills="every",
+        is_general=False,
     ),
     INCLUDE,
     limit(
@@ -61,6 +62,7 @@ UNSEAL_ALL = (
         "Unseal every replica below TARGET_ROOT, or of a file of `fleet`, in which no job has"
         " completed a checkpoint. Needs --sealed-after and --no-job-uses-it.",
         fills="every",
+        is_general=False,
     ),
     INCLUDE,
     basic(

@@ -13,6 +13,7 @@ import pytest
 from cpreplicate.cli import config
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config_schema import schema
+from cpreplicate.cli.toml_options import by_name, is_general
 from tests.support.commandline import printed
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES
@@ -193,6 +194,27 @@ def test_a_scheme_and_a_local_path_are_no_place(directory):
             '[places.dcA]\nurl = "/a"\nconf-dir = "/b"\n',
             "c.toml:3: unknown key 'conf-dir' in [places.dcA]; how its storage is reached",
         ),
+        (
+            "[options]\npositions = true\n",
+            "c.toml:2: 'positions' in [options] would not mean the same for each command. Write it"
+            " in [diff] or [inspect] or [list] or [promote] or [rebase] or [status]",
+        ),
+        ("[options]\nall = true\n", "Write it in [diff] or [promote] or [unseal] or [verify]"),
+        ('[options]\ncheckpoint = ["chk-1"]\n', "Write it in [promote] or [rebase] or [verify]"),
+        ('[options]\nreport = "a.html"\n', "Write it in [diff] or [fleet] or [inspect] or [list]"),
+        (
+            "[sync]\nkeep = 1\nmax-rps = 3\nmax_rps = 4\n",
+            "c.toml:4: 'max-rps' and 'max_rps' in [sync] are one key. Keep one of them",
+        ),
+        (
+            "[options]\nmax_rps = 3\nmax-rps = 4\n",
+            "c.toml:3: 'max_rps' and 'max-rps' in [options] are one key",
+        ),
+        (
+            '[storage."hdfs://a"]\nconf-dir = "/"\nconf_dir = "/"\n',
+            "c.toml:3: 'conf-dir' and 'conf_dir' in [storage.\"hdfs://a\"] are one key",
+        ),
+        ('[watch]\nplaces = ["/a", "/b"]\n', "c.toml:2: unknown key 'places' in [watch]"),
         ("places = 3\n", "c.toml:1: 'places' must hold tables"),
         ('[sync]\nconfig = "d.toml"\n', "c.toml:2: unknown key 'config' in [sync]"),
         ("[version]\n", "c.toml:1: unknown table 'version'"),
@@ -326,6 +348,16 @@ def test_a_file_of_jobs_is_one_of_fleet(directory):
     assert "`cpreplicate fleet --dry-run` checks it" in done.stderr
 
 
+def test_options_holds_what_means_the_same_for_each_command():
+    own = {key for key, having in by_name(cli.commands).items() if not is_general(having.values())}
+    assert own == {"all", "checkpoint", "job", "name", "positions", "report"}
+    published = json.loads(SCHEMA.read_text())["properties"]
+    assert own.isdisjoint(published["options"]["properties"])
+    # where commands differ in it, there is none: 5s for doctor, 60s for the others
+    assert "default" not in published["options"]["properties"]["retry-for"]
+    assert published["doctor"]["properties"]["retry-for"]["default"] == "5s"
+
+
 def test_the_published_schema_is_that_of_the_options():
     published = json.loads(SCHEMA.read_text())
     assert published == schema(cli.commands), "run: cpreplicate config schema"
@@ -338,6 +370,20 @@ def test_the_published_schema_is_that_of_the_options():
         ('[options]\nkeep = 2\nremap = ["/a=/b"]\n[sync]\nmax_delete = "5%"\n', True),
         ('[storage."hdfs://dcA"]\nconf-dir = "/etc/hadoop"\n[places.dcA]\nurl = "/a"\n', True),
         ('[sync]\nbandwidth = "08:00,1MB/s 20:00,off"\nrunner = "inline"\n', True),
+        ("[diff]\nall = true\npositions = true\n[unseal]\nall = true\n", True),
+        ('[rebase]\npositions = "p.csv"\n[verify]\ncheckpoint = ["chk-1", "chk-2"]\n', True),
+        ('[promote]\ncheckpoint = "chk-1"\njob = "orders"\n[diff]\nreport = "a.html"\n', True),
+        ("[options]\nall = true\n", False),
+        ("[options]\npositions = true\n", False),
+        ('[options]\ncheckpoint = "chk-1"\n', False),
+        ('[options]\nreport = "a.html"\n', False),
+        ('[options]\njob = "orders"\n', False),
+        ('[options]\nname = "orders"\n', False),
+        ("[options]\nmax-rps = 3\nmax_rps = 4\n", False),
+        ("[sync]\nmax_rps = 3\nmax-rps = 3\n", False),
+        ('[storage."hdfs://dcA"]\nconf-dir = "/"\nconf_dir = "/"\n', False),
+        ('[watch]\nplaces = "/a"\n', False),
+        ('[watch]\nplaces = ["/a", "/b"]\n', False),
         ("[sync]\nkepp = 2\n", False),
         ('[sync]\nrunner = "fast"\n', False),
         ("[syncs]\n", False),
@@ -356,4 +402,4 @@ def test_the_schema_accepts_what_the_commands_accept(directory, text, is_valid):
         except click.UsageError:
             accepted = False
     # what a directory holds is no matter of a schema
-    assert accepted is is_valid or "conf-dir" in text
+    assert accepted is is_valid or 'conf-dir = "/etc' in text

@@ -311,6 +311,10 @@ BOTH = 'source = "/a"\ntarget = "/b"\n'
     [
         ('[[job]]\nsource = "/a"\n', ":1: [[job]] has no 'target'; write target = \"…\""),
         (f"[[job]]\n{BOTH}retries = 4\n", ":4: unknown key 'retries' in [[job]]; valid are "),
+        (
+            f"[[job]]\n{BOTH}lock-wait = 1\nlock_wait = 2\n",
+            ":5: 'lock-wait' and 'lock_wait' in [[job]] are one key",
+        ),
         (f"[[job]]\n{BOTH}keep = 0\n", ":4: 'keep' in [[job]]: 0 is not in the range x>=1"),
         ("[[job]\n", ":1: Expected ']]'"),
         (
