@@ -13,12 +13,7 @@ from cpreplicate.cli.option import basic, limit, output, path, spark, storage
 DRY_RUN = basic("dry-run", "Show what would be done, and change nothing.", short="-n")
 ACTIONS = output("actions", "List every file instead of totals.")
 LISTINGS = (  # of `diff`, besides ACTIONS
-    output(
-        "all",
-        "List all actions by operator and reason, not only the largest.",
-        fills="every",
-        is_general=False,
-    ),
+    output("all", "List all actions, not only the largest.", fills="every", is_general=False),
     output(
         "combined",
         "List every file as a line: a sign, a space, and its path in the replica. + is copied, = is"
