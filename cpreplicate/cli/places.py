@@ -15,7 +15,7 @@ from cpreplicate.errors import CpreplicateError
 from cpreplicate.storage.sides import SCHEMES
 
 PLACES = "places"  # the table of the file
-_KNOWN = "cpreplicate.places"  # the key of click's `meta` under which they are kept
+_IN_USE = "cpreplicate.places"  # the key of click's `meta` under which they are kept
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]+"
 _URL = "url"
 # `word:` that does not begin a URI; a path with a slash before the colon names a file
@@ -35,7 +35,7 @@ def places_of(file: TomlFile, absolute: Callable[[str], str]) -> dict[str, str]:
 
 def use(context: click.Context, places: Mapping[str, str]) -> None:
     """Let the arguments and options of a command use these places."""
-    context.meta[_KNOWN] = dict(places)
+    context.meta[_IN_USE] = dict(places)
 
 
 def placed(text: str) -> str:
@@ -44,7 +44,7 @@ def placed(text: str) -> str:
     Raises `click.BadParameter` for a path that leads out of its place, and for a name that no place
     has where there are some.
     """
-    places = _known()
+    places = _places_in_use()
     match = _WORD.match(text)
     if match is None or not places or match[1].lower() in SCHEMES:
         return text
@@ -73,9 +73,10 @@ def _below(place: str, path: str) -> str | None:
     return found if found == place or uri.below(found, place) is not None else None
 
 
-def _known() -> Mapping[str, str]:
+def _places_in_use() -> Mapping[str, str]:
+    """Return the places given to `use`, none outside a command."""
     context = click.get_current_context(silent=True)
-    found: Mapping[str, str] = context.meta.get(_KNOWN, {}) if context is not None else {}
+    found: Mapping[str, str] = context.meta.get(_IN_USE, {}) if context is not None else {}
     return found
 
 
