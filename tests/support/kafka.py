@@ -57,16 +57,9 @@ class Kafka:
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="cpreplicate-kafka-"))
         self._process: subprocess.Popen[bytes] | None = None
-        open_, secured, controller = (f"127.0.0.1:{free_port()}" for _ in range(3))
-        self.servers, self.secured = open_, secured
+        self.servers = self.secured = ""
         self.certificate = self._directory / "ca.pem"
-        self._own = {
-            **_PROPERTIES,
-            "controller.quorum.voters": f"1@{controller}",
-            "listeners": f"PLAINTEXT://{open_},SASL_SSL://{secured},CONTROLLER://{controller}",
-            "ssl.keystore.location": str(self._directory / "store.p12"),
-            "log.dirs": str(self._directory / "data"),
-        }
+        self._store = self._directory / "store.p12"
 
     def __enter__(self) -> Kafka:
         try:
@@ -126,10 +119,16 @@ class Kafka:
             consumer.close()
 
     def _start(self) -> None:
+        """Start the broker, again where another process took one of its ports meanwhile."""
         jars = _class_path()
         self._make_certificate()
+        while not self._is_started(jars):
+            pass
+
+    def _is_started(self, jars: str) -> bool:
         file = self._directory / "server.properties"
-        file.write_text("".join(f"{name}={value}\n" for name, value in self._own.items()))
+        properties = {**_PROPERTIES, **self._own_properties()}
+        file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         words = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(file)]
         _run("java", *_JVM, "-cp", jars, *words)
         command = ["java", *_JVM, "-cp", jars, "kafka.Kafka", str(file)]
@@ -143,11 +142,31 @@ class Kafka:
                 stderr=out,
                 start_new_session=True,
             )
-        wait_until(lambda: self._answers(log), "an answer of the broker", pause=0.1)
+        wait_until(lambda: self._has_ended(log) or self._answers(), "the broker", pause=0.1)
+        return not self._has_ended(log)
 
-    def _answers(self, log: Path) -> bool:
+    def _own_properties(self) -> dict[str, str]:
+        open_, secured, controller = (f"127.0.0.1:{free_port()}" for _ in range(3))
+        self.servers, self.secured = open_, secured
+        data = self._directory / "data"
+        shutil.rmtree(data, ignore_errors=True)
+        return {
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"PLAINTEXT://{open_},SASL_SSL://{secured},CONTROLLER://{controller}",
+            "ssl.keystore.location": str(self._store),
+            "log.dirs": str(data),
+        }
+
+    def _has_ended(self, log: Path) -> bool:
+        """Return whether a port was taken. Fails if the broker ended for another reason."""
         assert self._process is not None
-        assert self._process.poll() is None, log.read_text(errors="replace")[-4000:]
+        if self._process.poll() is None:
+            return False
+        printed = log.read_text(errors="replace")
+        assert "Address already in use" in printed, printed[-4000:]
+        return True
+
+    def _answers(self) -> bool:
         with suppress(KafkaException):
             return bool(AdminClient(self._client()).list_topics(timeout=2).brokers)
         return False
@@ -157,7 +176,7 @@ class Kafka:
         return {"bootstrap.servers": self.servers, "log_level": 0, **properties}
 
     def _make_certificate(self) -> None:
-        store = ["-keystore", self._own["ssl.keystore.location"], "-storepass", STORE_PASSWORD]
+        store = ["-keystore", str(self._store), "-storepass", STORE_PASSWORD]
         key = ["-genkeypair", "-keyalg", "EC", "-alias", "broker", "-dname", "CN=broker"]
         _run("keytool", *key, "-ext", "san=ip:127.0.0.1", "-storetype", "PKCS12", *store)
         _run(

@@ -115,7 +115,7 @@ def prepare_options(directory):
     options = directory / ".config" / "cpreplicate"
     options.mkdir(parents=True)
     (options / "config.toml").write_text("[sync]\nkeep = 2\n")
-    return prepare_replica(directory)
+    return {**prepare_replica(directory), r"^": "unset CPREPLICATE_CONFIG\n"}
 
 
 def free_port():
