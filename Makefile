@@ -65,7 +65,7 @@ quick-tests: setup
 check: setup ## lint, and every test that needs no server and is quick: before each commit
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
 
-test: lint maven promtool shells chromium kdc ## lint, and each promise once on its real server: about 14 minutes on two cores
+test: lint maven promtool shells chromium kdc ## lint, and each promise once on its real server: half an hour on two cores
 	$(TESTS) --part main
 
 test-rest: setup maven promtool shells chromium kdc ## what `make test` leaves out: the matrix of versions, more seeds, points, races and kills
