@@ -15,14 +15,16 @@ def abort_left(replica: Replica, state: State, ledger: Ledger) -> list[str]:
     """Abort the uploads that runs of cpreplicate left when they died, and return their paths.
 
     There are some only where the storage `keeps_uploads`. They are of files that manifests and
-    journals list as written or about to be, of `_metadata` that has a record, and of what lies in
-    `.cpreplicate/`. The storage dated them and the lease, which this run holds: what began before
-    it is of no run that lives.
+    journals list as written or about to be, of `_metadata` that has a record and was not adopted,
+    and of files in `.cpreplicate/`. The storage dated them and the lease, which this run holds:
+    what began before it is of no run that lives.
     """
     taken = state.own.get(lease.NAME)
     if taken is None:
         return []
-    written, named = ledger.written, {*state.records, *state.stale}
+    written = ledger.written
+    records = {**state.stale, **state.records}
+    named = {name for name, record in records.items() if record and not record.adopted}
 
     def is_left(file_uri: str, began: float) -> bool:
         path = uri.below(file_uri, replica.root)

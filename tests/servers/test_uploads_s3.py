@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import s3fs
 
+from cpreplicate.storage import Side
 from tests.support.commandline import printed
-from tests.support.jobs import JOB, write_checkpoint
+from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
 from tests.support.killing import started
 from tests.support.s3 import FaultyProxy, S3Server, side_options
 from tests.support.waiting import wait_until
@@ -77,6 +78,21 @@ def test_the_next_sync_aborts_what_a_killed_one_left_and_nothing_else(
     assert killed.uploads() == ["shared/of another program"]
     verified = printed("verify", killed.replica, *killed.conf(), "--content", *WORDS)
     assert verified.returncode == 0, verified.stderr
+
+
+def test_an_upload_of_a_metadata_that_was_adopted_is_another_programs(
+    target: Target, tmp_path: Path
+) -> None:
+    own = write_checkpoint(tmp_path / "dcA", 1, AFTER)
+    storage = Side((("s3:", tuple(side_options(target.endpoint).items())),))
+    put_checkpoint(storage, target.root, 7, {"shared/of another program": 10})
+    adopted = printed("sync", own, target.root, *target.conf(), *WORDS, "--adopt")
+    assert adopted.returncode == 0, adopted.stderr
+    target.begin_upload("chk-7/_metadata")
+    target.begin_upload("chk-1/_metadata")
+    swept = printed("sweep", target.replica, *target.conf(), "--progress", "none")
+    assert swept.returncode == 0, swept.stderr
+    assert target.uploads() == ["chk-7/_metadata"]
 
 
 def test_sweep_aborts_uploads_of_recorded_files_and_metadata(
