@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cpreplicate.cli.report_file import refuse_in_replica
 from cpreplicate.core import uri
 from cpreplicate.errors import Refused, Sealed, TooManyDeletes, exit_code_of, obstacle_of
 
@@ -69,6 +70,7 @@ def fleet_metrics(path: str | None, name: str) -> Iterator[Callable[[FleetReport
 
     If the block raises, each job in the file has failed, or `name` if it has none.
     """
+    refuse_in_replica("--metrics-file", path)
     try:
         yield lambda report: None if path is None else _fleet_file(path).record(_tries_of(report))
     except BaseException as error:
@@ -94,6 +96,7 @@ def _job_metrics(
             attempt = Try(uri.name(replica), replica, apply)
             _file(path, operation).record([attempt])
 
+    refuse_in_replica("--metrics-file", path)
     try:
         yield record
     except BaseException as error:

@@ -25,6 +25,7 @@ METRICS_FILE = output(
     "Write Prometheus metrics of the run to PATH, a file *.prom for the textfile collector of"
     " node_exporter. Counters go on from those in the file; see docs/monitoring.md.",
     kinds.PROM_FILE,
+    is_general=False,  # each command replaces what another one wrote
 )
 REPORT = output(
     "report",

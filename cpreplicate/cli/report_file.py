@@ -1,8 +1,12 @@
-"""`--report` and `--to`: the result of a command in a file, as a page or as a table."""
+"""`--report` and `--to`: the result of a command in a file, as a page or as a table.
+
+No file that an option names is written into a replica.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
@@ -22,20 +26,30 @@ def refuse_unwritable(option: str, path: str | None) -> None:
     """
     if path is None:
         return
-    from cpreplicate.operations.result_file import replica_around, try_to_write
+    from cpreplicate.operations.result_file import try_to_write
 
+    refuse_in_replica(option, path)
     try:
-        if replica := replica_around(path):
-            raise click.UsageError(
-                f"{option} {path} would be in the replica {replica}, where only cpreplicate's own"
-                " files are. Nothing was done. Give a file elsewhere"
-            )
         try_to_write(path)
     except OSError as error:
         raise click.UsageError(
             f"{option} {path} cannot be written: {error.strerror or error}. Nothing was done."
             " Create its directory, or give another file"
         ) from error
+
+
+def refuse_in_replica(option: str, path: str | None) -> None:
+    """Raise `click.UsageError` if `path` is in a replica on this machine's filesystem."""
+    if path is None:
+        return
+    from cpreplicate.operations.result_file import replica_around
+
+    with suppress(OSError):  # a directory that cannot be entered: writing reports that
+        if replica := replica_around(path):
+            raise click.UsageError(
+                f"{option} {path} would be in the replica {replica}, where only cpreplicate's own"
+                " files are. Nothing was done. Give a file elsewhere"
+            )
 
 
 def page_writer(

@@ -15,7 +15,7 @@ import click
 
 from cpreplicate.cli.config import STORAGES, spark_properties, used_file
 from cpreplicate.cli.kinds import is_directory
-from cpreplicate.cli.report_file import refuse_unwritable
+from cpreplicate.cli.report_file import refuse_in_replica, refuse_unwritable
 from cpreplicate.core import uri
 from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import Limits, Side, Sides, WriteSettings
@@ -98,6 +98,7 @@ def _begin_log(values: Mapping[str, Any]) -> None:
             " of them"
         )
     is_quiet, is_verbose = values["quiet"], values["verbose"]
+    refuse_in_replica("--log-file", file)
     try:
         configure(LogSettings(file, form, is_quiet, is_verbose, are_events=progress == "ndjson"))
     except OSError as error:

@@ -119,6 +119,16 @@ def test_a_log_file_that_cannot_be_opened_is_a_usage_error_and_nothing_is_done(d
     assert not (directory / "dcB").exists()
 
 
+def test_a_log_file_in_a_replica_is_refused_and_nothing_is_done(directory):
+    assert sync(directory).returncode == 0
+    (replica,) = (directory / "dcB").iterdir()
+    before = sorted(replica.rglob("*"))
+    refused = sync(directory, "--log-file", f"dcB/{replica.name}/run.log")
+    assert refused.returncode == 2
+    assert f"--log-file dcB/{replica.name}/run.log would be in the replica" in refused.stderr
+    assert sorted(replica.rglob("*")) == before
+
+
 def test_verbose_names_the_runner_and_the_steps_and_the_default_does_not(directory):
     details = sync(directory, "-v").stderr
     assert "runner: inline (" in details

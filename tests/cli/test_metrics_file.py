@@ -12,7 +12,7 @@ import pytest
 
 from cpreplicate.operations.observation import Observation
 from cpreplicate.output.textfile import read
-from tests.support.commandline import run
+from tests.support.commandline import printed, run
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.prometheus import promtool
 from tests.support.replicas import FILES, NEXT, recorded, synced
@@ -126,6 +126,18 @@ def test_a_file_that_the_collector_would_not_read_is_refused(directory):
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2
     assert "only files whose name ends in .prom" in done.stderr
+
+
+def test_a_file_in_a_replica_is_refused_before_anything_is_done(directory):
+    assert sync(directory).code == 0
+    replica = directory / "dcB" / JOB
+    before = sorted(replica.rglob("*"))
+    for words in (["verify", f"{replica}"], ["sync", f"{directory}/dcA/{JOB}", f"{directory}/dcB"]):
+        metrics = f"{replica}/shared/m.prom"
+        refused = printed(*words, "--metrics-file", metrics)
+        assert refused.returncode == 2
+        assert f"--metrics-file {metrics} would be in the replica {replica}" in refused.stderr
+    assert sorted(replica.rglob("*")) == before
 
 
 def test_metrics_that_cannot_be_written_do_not_change_the_exit_code(directory):
