@@ -42,10 +42,12 @@ from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 
 if TYPE_CHECKING:
+    from cpreplicate.operations.jobs.discovery import KnownRoots
     from cpreplicate.operations.jobs.job import Job
     from cpreplicate.operations.jobs.service import Service
     from cpreplicate.operations.replicas import ReplicaRef
     from cpreplicate.storage import Sides
+    from cpreplicate.storage.sides import Options
 
 _TITLES = {"job": "[[job]]", "root": "[[root]]", "defaults": "[defaults]"}
 
@@ -133,31 +135,9 @@ def _serve(
     notify = start_narration(values)
     sides = sides_of(values)
     roots = KnownRoots(sides.source, notify)
-
-    def read() -> Callable[[], list[Job]]:
-        file = TomlFile(configuration)
-        _refuse_mistakes(file)
-        if storages_of(file) != storages_of(first):
-            raise file.error("the [storage] tables are read at the start only: restart the service")
-        configured = _configured(file, sides, defaults, forced)
-
-        def jobs() -> list[Job]:
-            roots.look(template.request.source for template, _ in configured.roots)
-            return list(configured.jobs(roots.jobs_under))
-
-        return jobs
-
-    context = click.get_current_context()
-
-    def read_again() -> Callable[[], list[Job]]:
-        try:
-            with context.scope(cleanup=False):  # converters ask for it, and this is another thread
-                return read()
-        except click.ClickException as error:
-            raise UsageError(error.format_message()) from error
-
-    read()  # a mistake ends the command now
-    jobs = FleetJobs(read_again, notify, values["shard"])
+    file = _FileOfService(configuration, storages_of(first), roots, sides, defaults, forced)
+    file.read()  # a mistake ends the command now
+    jobs = FleetJobs(file.read_again, notify, values["shard"])
 
     def reload_on_hangup(service: Service) -> None:
         def reload() -> None:
@@ -177,6 +157,51 @@ def _serve(
         sight=roots.sight,
     )
     return 0
+
+
+class _FileOfService:
+    """The file of jobs of a service, which reads it again where it is asked to."""
+
+    def __init__(
+        self,
+        path: str,
+        storages: Mapping[str, Options],
+        roots: KnownRoots,
+        sides: Sides,
+        defaults: Mapping[str, Any],
+        forced: Mapping[str, Any],
+    ) -> None:
+        self._path, self._storages, self._roots = path, storages, roots
+        self._sides, self._defaults, self._forced = sides, defaults, forced
+        self._context = click.get_current_context()
+
+    def read(self) -> Callable[[], list[Job]]:
+        """Read the file, and return the function that finds its jobs.
+
+        Raises `click.ClickException`.
+        """
+        file = TomlFile(self._path)
+        _refuse_mistakes(file)
+        if storages_of(file) != self._storages:
+            raise file.error("the [storage] tables are read at the start only: restart the service")
+        configured = _configured(file, self._sides, self._defaults, self._forced)
+
+        def jobs() -> list[Job]:
+            self._roots.look(template.request.source for template, _ in configured.roots)
+            return list(configured.jobs(self._roots.jobs_under))
+
+        return jobs
+
+    def read_again(self) -> Callable[[], list[Job]]:
+        """Read as `read`, from any thread: converters ask for click's context.
+
+        Raises `UsageError`.
+        """
+        try:
+            with self._context.scope(cleanup=False):
+                return self.read()
+        except click.ClickException as error:
+            raise UsageError(error.format_message()) from error
 
 
 def jobs_of(file: TomlFile, sides: Sides) -> list[Job]:

@@ -7,7 +7,7 @@ import socket
 import socketserver
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -94,7 +94,7 @@ def serve(
     Raises `UsageError` if the address cannot be listened on.
     """
     registry = registry_of(observations, load=load, discovered=discovered, snapshots=snapshots)
-    handler = _handler(registry, is_alive, is_ready, remarks, pages)
+    handler = _handler(registry, _Site(_probes(is_alive, is_ready, remarks), pages))
     try:
         server = _server(address, handler)
     except OSError as error:
@@ -135,79 +135,97 @@ def _server(address: ListenAddress, handler: type[MetricsHandler]) -> _Server:
     return kind((address.host, address.port), handler)
 
 
-def _handler(
-    served: CollectorRegistry,
-    alive: Callable[[], bool],
-    ready: Callable[[], bool],
-    remarks: Callable[[], Sequence[str]],
-    pages: Pages,
-) -> type[MetricsHandler]:
+class _Probe(NamedTuple):
+    """A page whose status is what it is about: `good` or `bad` is its text."""
+
+    is_good: Callable[[], bool]
+    good: Callable[[], str]
+    bad: str
+
+
+class _Site(NamedTuple):
+    """What a server answers with, besides the metrics."""
+
+    probes: Mapping[str, _Probe]
+    pages: Pages
+
+
+def _probes(
+    is_alive: Callable[[], bool], is_ready: Callable[[], bool], remarks: Callable[[], Sequence[str]]
+) -> dict[str, _Probe]:
     def healthy() -> str:
         return "\n".join(["ok", *map(printable, remarks())])
 
-    probes = {
-        "/healthz": (alive, healthy, "the service loop has not made progress in time"),
-        "/readyz": (ready, lambda: "ok", "not each JobManager, root and job was tried yet"),
+    late = "the service loop has not made progress in time"
+    early = "not each JobManager, root and job was tried yet"
+    return {
+        "/healthz": _Probe(is_alive, healthy, late),
+        "/readyz": _Probe(is_ready, lambda: "ok", early),
     }
 
-    class Handler(MetricsHandler):
-        registry = served
-        timeout = _CLIENT_SECONDS
-        server_version, sys_version = "cpreplicate", ""
 
-        def do_GET(self) -> None:  # noqa: N802  # the name is that of the base class
-            try:
-                path = urlsplit(self.path).path
-            except ValueError:  # such as of a host in brackets
-                self._answer(Page(HTTPStatus.BAD_REQUEST, "the path is no path of a URL\n"))
-                return
-            if path == "/metrics":
-                super().do_GET()
-            elif path in probes:
-                self._probe(*probes[path])
-            else:
-                self._answer(pages(path) or Page(HTTPStatus.NOT_FOUND, _PATHS))
+def _handler(registry: CollectorRegistry, site: _Site) -> type[MetricsHandler]:
+    return type("Handler", (_Handler,), {"registry": registry, "site": site})
 
-        def refuse(self) -> None:
-            """Answer a method that would change something."""
-            self._answer(
-                Page(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n"),
-                allow="GET, HEAD",
-            )
-            self._discard_body()
 
-        do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = refuse  # noqa: N815
+class _Handler(MetricsHandler):
+    """Answers the requests for a site. A subclass names it."""
 
-        def do_HEAD(self) -> None:  # noqa: N802
-            client, self.wfile = self.wfile, io.BytesIO()
-            try:
-                self.do_GET()
-                head, end, _body = self.wfile.getvalue().partition(_END_OF_HEADERS)
-            finally:
-                self.wfile = client
-            client.write(head + end)
+    site: _Site
+    timeout = _CLIENT_SECONDS
+    server_version, sys_version = "cpreplicate", ""
 
-        def _probe(self, is_good: Callable[[], bool], good: Callable[[], str], bad: str) -> None:
-            if is_good():
-                self._answer(Page(HTTPStatus.OK, f"{good()}\n"))
-            else:
-                self._answer(Page(HTTPStatus.SERVICE_UNAVAILABLE, f"{bad}\n"))
+    def do_GET(self) -> None:  # noqa: N802  # the name is that of the base class
+        try:
+            path = urlsplit(self.path).path
+        except ValueError:  # such as of a host in brackets
+            self._answer(Page(HTTPStatus.BAD_REQUEST, "the path is no path of a URL\n"))
+            return
+        if path == "/metrics":
+            super().do_GET()
+        elif path in self.site.probes:
+            self._probe(self.site.probes[path])
+        else:
+            self._answer(self.site.pages(path) or Page(HTTPStatus.NOT_FOUND, _PATHS))
 
-        def _answer(self, page: Page, allow: str | None = None) -> None:
-            body = page.text.encode(errors="replace")
-            self.send_response(page.status)
-            self.send_header("Content-Type", page.kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Cache-Control", "no-store")
-            if allow is not None:
-                self.send_header("Allow", allow)
-            self.end_headers()
-            self.wfile.write(body)
+    def refuse(self) -> None:
+        """Answer a method that would change something."""
+        self._answer(
+            Page(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n"),
+            allow="GET, HEAD",
+        )
+        self._discard_body()
 
-        def _discard_body(self) -> None:
-            """Read what the client sends: it would else lose the answer to a reset connection."""
-            length = self.headers.get("Content-Length", "")
-            if length.isascii() and length.isdigit():
-                self.rfile.read(min(int(length), _MOST_BODY))
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = refuse  # noqa: N815
 
-    return Handler
+    def do_HEAD(self) -> None:  # noqa: N802
+        client, self.wfile = self.wfile, io.BytesIO()
+        try:
+            self.do_GET()
+            head, end, _body = self.wfile.getvalue().partition(_END_OF_HEADERS)
+        finally:
+            self.wfile = client
+        client.write(head + end)
+
+    def _probe(self, probe: _Probe) -> None:
+        if probe.is_good():
+            self._answer(Page(HTTPStatus.OK, f"{probe.good()}\n"))
+        else:
+            self._answer(Page(HTTPStatus.SERVICE_UNAVAILABLE, f"{probe.bad}\n"))
+
+    def _answer(self, page: Page, allow: str | None = None) -> None:
+        body = page.text.encode(errors="replace")
+        self.send_response(page.status)
+        self.send_header("Content-Type", page.kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        if allow is not None:
+            self.send_header("Allow", allow)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _discard_body(self) -> None:
+        """Read what the client sends: it would else lose the answer to a reset connection."""
+        length = self.headers.get("Content-Length", "")
+        if length.isascii() and length.isdigit():
+            self.rfile.read(min(int(length), _MOST_BODY))
