@@ -3,7 +3,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NEEDS_NO_SERVER := -m "not (hdfs or s3 or stores or spark or flink or kafka or kerberos or prometheus or shells or chromium or slow)"
-TESTS = $(BIN)/python -m pytest -m "not (stores or nightly)" -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
+PYTEST = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
+NOT_NIGHTLY = -m "not (stores or nightly)"
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines docs not-run
 .PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-install try-kubernetes try-network deploy-check drill clean
@@ -66,21 +67,21 @@ check: setup ## lint, and every test that needs no server and is quick: before e
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
 
 test: lint maven promtool shells chromium kdc ## lint, and each promise once on its real server: half an hour on two cores
-	$(TESTS) --part main
+	$(PYTEST) $(NOT_NIGHTLY) --part main
 
-test-rest: setup maven promtool shells chromium kdc ## what `make test` leaves out: the matrix of versions, more seeds, points, races and kills
-	$(TESTS) --part rest
+test-rest: setup maven promtool shells chromium kdc ## what `make test` leaves out: other versions, more seeds, points, races and kills
+	$(PYTEST) $(NOT_NIGHTLY) --part rest
 
-test-all: lint maven promtool shells chromium kdc ## every test, in one run
-	$(TESTS)
+test-all: lint maven promtool shells chromium kdc ## every test but those of `make test-stores`, in one run
+	$(PYTEST) -m "not stores"
 
 # What does not fit into CI: before an issue is called resolved.
-nightly: setup maven kdc ## 20,000 histories, or HISTORIES=, other examples, all Kafka connectors, all protections of HDFS, drills: an hour
+nightly: setup maven kdc ## what does not fit into CI: all seeds, the whole matrix of versions, 20,000 histories or HISTORIES=, drills
 	$(MAKE) --no-print-directory cotenant
 	CPREPLICATE_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
 	CPREPLICATE_EVERY_POINT=1 $(MAKE) --no-print-directory test-stores
 	CPREPLICATE_CONNECTORS=3,4,5 $(BIN)/python -m pytest tests/kafka/test_rows_flink.py
-	$(BIN)/python -m pytest -m nightly -n 1 --dist loadgroup tests/kerberos/test_matrix.py
+	$(PYTEST) -m "nightly and not stores" --part rest
 	$(MAKE) --no-print-directory drill
 
 durations: ## run every test, and record the seconds by which the tests are ordered

@@ -127,6 +127,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for name in _marks_of(item):
             item.add_marker(name)
+        if parts.is_rest_twice(item):
+            item.add_marker("nightly")
     seconds = _seconds_of_groups(items)
     # stable: the order within a group or file stays
     items.sort(key=lambda item: _seconds(item, seconds), reverse=True)

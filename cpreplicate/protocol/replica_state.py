@@ -84,8 +84,9 @@ def examine(replica: Replica, is_alone: bool = False, former: State | None = Non
     """Return the state of a replica's directory. Change nothing, unless this run `is_alone`.
 
     `is_alone`: this run holds the lease, so it removes unfinished files of other runs first, those
-    in `.cpreplicate/` only if they are older than a lease can be. It
-    examines the directory again if one of them was published just before. What has not changed
+    in `.cpreplicate/` only if they are older than a lease can be, and none if there are links:
+    they may lead to another run's files. It examines the directory again if one of them was
+    published just before. What has not changed
     since `former`, an examination before the lease, is not read again. Raises `Refused` if a file
     lies where a replica has a directory, or the other way round.
     """
@@ -97,7 +98,7 @@ def examine(replica: Replica, is_alone: bool = False, former: State | None = Non
                 f"{error.filename or replica.root}: a file lies where a replica has a directory, or"
                 " the other way round. Nothing was done. Sync into another TARGET_ROOT"
             ) from error
-        if not is_alone or state.marker is None:
+        if not is_alone or state.marker is None or state.links:
             return state
         _remove_unfinished_own(replica, state.own)
         if replica.without_unfinished():

@@ -115,7 +115,7 @@ def _steps_at_source(disk: SimulatedDisk) -> list[tuple[str, str]]:
     return written
 
 
-@pytest.mark.parametrize("seeds", parts.seeds(main=60, full=1_000, portion=470))
+@pytest.mark.parametrize("seeds", parts.seeds(60, 1_000, 470, portions=1))
 def test_faults_that_pass_are_outlived(seeds):
     faults = 0
     for seed in seeds:
@@ -133,7 +133,7 @@ def test_faults_that_pass_are_outlived(seeds):
     assert faults > 2 * len(seeds)
 
 
-@pytest.mark.parametrize("numbers", parts.seeds(main=4, full=STAGES, portion=18))
+@pytest.mark.parametrize("numbers", parts.seeds(4, STAGES, 18, portions=1))
 def test_a_fault_that_lasts_ends_in_its_exit_code_and_deletes_nothing(numbers):
     ended: Counter[int] = Counter()
     for number in numbers:

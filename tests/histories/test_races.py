@@ -276,7 +276,7 @@ def _is_foreseen(error: BaseException) -> bool:
     return lost or isinstance(error, (CpreplicateError, OSError))
 
 
-@pytest.mark.parametrize("seeds", parts.seeds(main=40, full=1_000, portion=470))
+@pytest.mark.parametrize("seeds", parts.seeds(40, 1_000, 470, portions=1))
 @pytest.mark.parametrize("stalls", [False, True], ids=["in time", "held up"])
 def test_runs_beside_each_other_leave_every_committed_checkpoint_whole_at_every_instant(
     stalls, seeds
@@ -414,7 +414,7 @@ def test_a_protocol_that_does_not_check_its_lease_again_is_detected():
     raise AssertionError("not found in 1000 schedules")
 
 
-@pytest.mark.parametrize("seeds", parts.seeds(main=40, full=500, portion=440))
+@pytest.mark.parametrize("seeds", parts.seeds(40, 500, 230, portions=1))
 def test_a_job_is_replicated_while_other_runs_lease_and_change_the_replica_of_the_earlier_job(
     seeds,
 ):
@@ -489,7 +489,7 @@ def test_of_runs_that_do_not_wait_one_goes_on_and_the_others_name_it(seeds):
         assert all("is held by" in str(each) or "is gone" in str(each) for each in refused)
 
 
-@pytest.mark.parametrize("seeds", parts.seeds(main=60, full=1_000, portion=450))
+@pytest.mark.parametrize("seeds", parts.seeds(60, 1_000, 450, portions=1))
 def test_the_source_may_complete_and_subsume_checkpoints_between_any_two_reads(seeds):
     ended: Counter[str] = Counter()
     for seed in seeds:

@@ -34,7 +34,7 @@ from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import promote, relocate, sweep, unseal
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
-from tests.support import checker
+from tests.support import checker, parts
 from tests.support.reached import sometimes
 from tests.support.simulated import READS, SimulatedDisk, SimulatedJob, files
 from tests.support.staging import LATER, TARGET_ROOT, record_run, running_on, silent
@@ -299,7 +299,7 @@ class LongerReplication(Replication):
     """The same model: its name makes other examples of it."""
 
 
-TestLongerReplication = pytest.mark.rest(LongerReplication.TestCase)
+TestLongerReplication = parts.nightly_class(LongerReplication.TestCase)
 TestLongerReplication.settings = settings(TestReplication.settings, max_examples=500)
 
 

@@ -82,7 +82,7 @@ def restored(job: KafkaJob, kafka: Kafka, start: Path, prefix: str, directory: P
     )
 
 
-@pytest.mark.parametrize("connector", parts.cases(CONNECTORS, main={"5"}))
+@pytest.mark.parametrize("connector", parts.main_or_nightly(CONNECTORS, main={"5"}))
 def test_a_job_that_writes_exactly_once_starts_at_a_mirror_that_trails(
     kafka, other_kafka, connector, tmp_path
 ):
@@ -123,8 +123,9 @@ def test_a_job_that_writes_exactly_once_starts_at_a_mirror_that_trails(
     assert (again.failure, again.lost, again.doubled) == (None, 0, report["doubled"])
 
 
-@pytest.mark.rest
-@pytest.mark.parametrize("connector", CONNECTORS)
+@pytest.mark.parametrize(
+    "connector", [parts.rest(each) if each == "5" else parts.nightly(each) for each in CONNECTORS]
+)
 def test_renamed_topics_with_other_offsets_lose_and_double_nothing(
     kafka, other_kafka, connector, tmp_path
 ):

@@ -40,7 +40,7 @@ def b(tmp_path: Path) -> DataCentre:
     return DataCentre(tmp_path / "dcB")
 
 
-@pytest.mark.parametrize(("rounds", "restored"), [(4, 2), parts.rest(MANY, 4)])
+@pytest.mark.parametrize(("rounds", "restored"), [(4, 2), parts.nightly(MANY, 4)])
 @with_flink
 def test_jobs_with_new_ids_are_replicated_in_both_directions_into_flinks_own_directories(
     flink: Flink, tmp_path: Path, a: DataCentre, b: DataCentre, rounds: int, restored: int
@@ -69,7 +69,7 @@ def test_jobs_with_new_ids_are_replicated_in_both_directions_into_flinks_own_dir
     assert guard.faults == []
 
 
-@pytest.mark.parametrize("rounds", [parts.rest(MANY)])
+@pytest.mark.parametrize("rounds", [parts.rest(4), parts.nightly(MANY)])
 @with_flink
 def test_one_fixed_id_in_both_clusters_is_refused_in_flinks_directories_and_replicated_beside(
     flink: Flink, tmp_path: Path, a: DataCentre, b: DataCentre, rounds: int

@@ -75,6 +75,7 @@ LINKS = 0.1  # of the things that happen, those that are followed by a link
 IN_VAIN = 0.1  # of the things that happen, those that are followed by what must be refused
 REPLACED = 0.5  # of what must be refused where a replica is behind, what a job does to a sync
 DELAYED = 0.4  # of the steps of a watch, those that leave deletes to the next one
+FENCE = re.compile(r".*/\.cpreplicate/\.cpreplicate-tmp-withdrawn-[^/]*(/\.cpreplicate-tmp-[^/]*)?")
 PASSING_TIMES = (0.0, 0.0, HOUR / 4, HOUR / 2, HOUR, DAY)  # seconds between what happens
 SERIES = 0.1  # of the things that happen, those before which points are kept for hours
 ROUNDS = 5  # of syncs, by when a replica has caught up once nothing goes wrong any more
@@ -976,7 +977,7 @@ class World:
         """An operator has a directory of a replica elsewhere, or in its source, by a link.
 
         Nothing succeeds then and nothing is changed but the lease, which a run takes over from a
-        dead one before it looks. The operator takes the link back.
+        dead one before it looks, and that one's fence. The operator takes the link back.
         """
         replicas = [each for each in self._replicas() if self.sources.get(each)]
         if not replicas:
@@ -1003,7 +1004,7 @@ class World:
         self.wrong += [
             f"{kind} changed {each}, and {place} is a link"
             for each in sorted(there.keys() | now.keys())
-            if there.get(each) != now.get(each) and not each.endswith(LEASE)
+            if there.get(each) != now.get(each) and not _is_of_taking_over(each)
         ]
         self.disk.without_links(before)
 
@@ -1593,6 +1594,11 @@ def newest_recorded(disk: SimulatedDisk, replica: str) -> str | None:
     if None in sequences.values():
         return max(sequences, key=lambda name: int(name.removeprefix("chk-")))
     return max(sequences, key=lambda name: sequences[name] or 0, default=None)
+
+
+def _is_of_taking_over(path: str) -> bool:
+    """Return whether a file is the lease, or stops the dead run that had it."""
+    return path.endswith(LEASE) or FENCE.fullmatch(path) is not None
 
 
 def _sequence(data: bytes | None) -> int | None:

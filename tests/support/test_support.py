@@ -24,6 +24,17 @@ def test_each_seed_is_in_one_part(main, full, portion):
     assert max(len(case.values[0]) for case in made) <= portion
 
 
+def test_seeds_that_ci_has_no_time_for_are_those_of_the_night():
+    made = parts.seeds(10, 100, 30, portions=1)
+    marks = {case.values[0]: [mark.name for mark in case.marks] for case in made}
+    assert marks == {
+        range(10): [],
+        range(10, 40): ["rest"],
+        range(40, 70): ["rest", "nightly"],
+        range(70, 100): ["rest", "nightly"],
+    }
+
+
 def collected(*words):
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
@@ -83,11 +94,14 @@ def test_signals_and_variables_of_whoever_starts_the_tests_are_reset():
 
 def test_a_state_that_was_not_reached_is_listed_and_one_that_was_is_not():
     suite = "tests/histories/test_races.py"
-    every = [*reached.STATES[suite], *reached.RARE_STATES[suite]]
+    demanded = [*reached.STATES[suite], *reached.DIRECTED_STATES[suite]]
+    every = [*demanded, *reached.RARE_STATES[suite]]
     found = dict.fromkeys(every[1:], 1)
     assert reached.missing([suite], "main", found) == [f"{suite}: {every[0]}"]
     assert reached.missing([suite], "rest", dict.fromkeys(every, 1)) == []
-    rare = reached.missing([suite], "all", dict.fromkeys(reached.STATES[suite], 1))
+    by_seeds = [*reached.STATES[suite], *reached.RARE_STATES[suite]]
+    assert reached.missing([suite], "rest", dict.fromkeys(by_seeds, 1)) == []
+    rare = reached.missing([suite], "all", dict.fromkeys(demanded, 1))
     assert len(rare) == len(reached.RARE_STATES[suite])
     assert reached.missing([], "all", {}) == []
 
