@@ -45,6 +45,7 @@ _HINTS = {
 }
 _KERBEROS = (
     "SIMPLE authentication is not enabled",
+    "Server asks us to fall back to SIMPLE auth",
     "is not allowed to impersonate",
     "No rules applied to",
 )
