@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NEEDS_NO_SERVER := -m "not (hdfs or s3 or stores or spark or flink or kafka or kerberos or prometheus or shells or chromium or slow)"
 TESTS = $(BIN)/python -m pytest -m "not (stores or nightly)" -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines docs not-run
+.PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant spnego fuzz planted lines docs not-run
 .PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-install try-kubernetes try-network deploy-check drill clean
 
 help: ## list the targets
@@ -42,6 +42,14 @@ chromium:
 kdc:
 	@sh scripts/need.sh kdc
 
+# pip compiles what WebHDFS needs for Kerberos, so it is not in requirements.lock.
+spnego: $(VENV)/.spnego
+
+$(VENV)/.spnego: $(VENV)/.installed requirements-spnego.lock
+	@sh scripts/need.sh spnego
+	$(INSTALL) --constraint requirements.lock -r requirements-spnego.lock
+	@touch $@
+
 stores: ## install the object stores of the tests into .stores: versitygw, fake-gcs-server, Azurite
 	@sh scripts/install_stores.sh
 
@@ -75,12 +83,12 @@ test-all: lint maven promtool shells chromium kdc ## every test, in one run
 	$(TESTS)
 
 # What does not fit into CI: before an issue is called resolved.
-nightly: setup maven kdc ## 20,000 histories, or HISTORIES=, other examples, all Kafka connectors, all protections of HDFS, drills: an hour
+nightly: setup maven kdc spnego ## 20,000 histories, or HISTORIES=, other examples, all Kafka connectors, all of Kerberos, drills: an hour
 	$(MAKE) --no-print-directory cotenant
 	CPREPLICATE_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
 	CPREPLICATE_EVERY_POINT=1 $(MAKE) --no-print-directory test-stores
 	CPREPLICATE_CONNECTORS=3,4,5 $(BIN)/python -m pytest tests/kafka/test_rows_flink.py
-	$(BIN)/python -m pytest -m nightly -n 1 --dist loadgroup tests/kerberos/test_matrix.py
+	$(BIN)/python -m pytest -m nightly -n 1 --dist loadgroup tests/kerberos
 	$(MAKE) --no-print-directory drill
 
 durations: ## run every test, and record the seconds by which the tests are ordered

@@ -42,6 +42,11 @@ def rest(*values: Any, id: str | None = None) -> Any:  # noqa: A002  # as in pyt
     return pytest.param(*values, id=id, marks=pytest.mark.rest)
 
 
+def nightly(*values: Any) -> Any:
+    """Return a case that only `make nightly` runs."""
+    return pytest.param(*values, marks=pytest.mark.nightly)
+
+
 def belongs(item: pytest.Item, part: Part) -> bool:
     """Return whether a test belongs to a part."""
     is_rest = item.get_closest_marker("rest") is not None

@@ -82,8 +82,14 @@ _REASONS = (
     ),
     _Reason(
         ("is not allowed to impersonate", "not authorized to impersonate"),
-        "the cluster does not let this principal act for HADOOP_PROXY_USER",
-        "Set hadoop.proxyuser.NAME.users and .hosts on the NameNode, or unset HADOOP_PROXY_USER",
+        "the cluster does not let this principal act for HADOOP_PROXY_USER or proxy_to",
+        "Set hadoop.proxyuser.NAME.users and .hosts on the NameNode, or unset HADOOP_PROXY_USER or"
+        " proxy_to",
+    ),
+    _Reason(
+        ("Failed to obtain user group information",),
+        "the HTTP server does not accept the delegation token or the user",
+        "Correct the option token, user or proxy_to",
     ),
 )
 _NO_TICKET = (

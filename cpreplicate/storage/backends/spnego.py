@@ -23,6 +23,7 @@ class Spnego:
     def __init__(self, filesystem: str) -> None:
         """Raises `NotAuthenticated` if the package, or the library that it loads, is missing."""
         try:
+            import gssapi  # noqa: F401  # which the package imports late only
             import requests_kerberos
         except ImportError as error:
             raise _unusable(error, filesystem) from error
