@@ -6,7 +6,7 @@ NEEDS_NO_SERVER := -m "not (hdfs or s3 or stores or spark or flink or kafka or k
 PYTEST = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 NOT_NIGHTLY = -m "not (stores or nightly)"
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant fuzz planted lines docs not-run
+.PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant spnego fuzz planted lines docs not-run
 .PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-install try-kubernetes try-network deploy-check drill clean
 
 help: ## list the targets
@@ -43,6 +43,14 @@ chromium:
 kdc:
 	@sh scripts/need.sh kdc
 
+# pip compiles what WebHDFS needs for Kerberos, so it is not in requirements.lock.
+spnego: $(VENV)/.spnego
+
+$(VENV)/.spnego: $(VENV)/.installed requirements-spnego.lock
+	@sh scripts/need.sh spnego
+	$(INSTALL) --constraint requirements.lock -r requirements-spnego.lock
+	@touch $@
+
 stores: ## install the object stores of the tests into .stores: versitygw, fake-gcs-server, Azurite
 	@sh scripts/install_stores.sh
 
@@ -72,11 +80,11 @@ test: lint maven promtool shells chromium kdc ## lint, and each promise once on 
 test-rest: setup maven promtool shells chromium kdc ## what `make test` leaves out: other versions, more seeds, points, races and kills
 	$(PYTEST) $(NOT_NIGHTLY) --part rest
 
-test-all: lint maven promtool shells chromium kdc ## every test but those of `make test-stores`, in one run
+test-all: lint maven promtool shells chromium kdc spnego ## every test but those of `make test-stores`, in one run
 	$(PYTEST) -m "not stores"
 
 # What does not fit into CI: before an issue is called resolved.
-nightly: setup maven kdc ## what does not fit into CI: all seeds, the whole matrix of versions, 20,000 histories or HISTORIES=, drills
+nightly: setup maven kdc spnego ## what does not fit into CI: all seeds, the whole matrix of versions, 20,000 histories or HISTORIES=, drills
 	$(MAKE) --no-print-directory cotenant
 	CPREPLICATE_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
 	CPREPLICATE_EVERY_POINT=1 $(MAKE) --no-print-directory test-stores

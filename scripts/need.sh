@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what is named, where it is missing, through the system's package manager: java (17 or later), maven,
 # promtool (with Prometheus), node_exporter, zsh, fish, chromium, groff, mandoc, kdc (MIT Kerberos: server and client),
-# go, npm, venv, network (ip, iptables, cc).
+# spnego (what compiles the extra), go, npm, venv, network (ip, iptables, cc).
 set -eu
 
 has_java() { command -v java >/dev/null && [ "$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p')" -ge 17 ]; }
@@ -10,6 +10,7 @@ has_promtool() { command -v promtool >/dev/null && command -v prometheus >/dev/n
 has_node_exporter() { command -v prometheus-node-exporter >/dev/null || command -v node_exporter >/dev/null; }
 has() { command -v "$1" >/dev/null; }
 has_kdc() { PATH=$PATH:/usr/sbin; command -v krb5kdc >/dev/null && command -v kinit >/dev/null; }
+has_headers() { python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'; }
 has_venv() { python3 -c 'import ensurepip' 2>/dev/null; }
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
@@ -30,6 +31,10 @@ case "$1" in
     zsh | fish | chromium | mandoc) has "$1" || install "$1" "$1" "$1" ;;
     groff) has groff || install groff-base groff-base groff ;;
     kdc) has_kdc || { install krb5-kdc krb5-server krb5; install krb5-admin-server krb5-server krb5; install krb5-user krb5-workstation krb5; } ;;
+    spnego)
+        has krb5-config || install libkrb5-dev krb5-devel krb5
+        has cc || install gcc gcc gcc
+        has_headers || install python3-dev python3-devel python3 ;;
     go) command -v go >/dev/null || install golang-go golang go ;;
     npm) command -v npm >/dev/null || install npm npm node ;;
     network)

@@ -51,6 +51,11 @@ def _hdfs(filesystem: str, options: Mapping[str, str], side: Side) -> Storage:
 def _webhdfs(filesystem: str, options: Mapping[str, str], side: Side) -> Storage:
     from cpreplicate.storage.backends.webhdfs import WebHdfsStorage
 
+    if side.keytab is not None:
+        raise UsageError(
+            f"{filesystem}: --source-keytab and --target-keytab are for hdfs: and viewfs:. Name the"
+            " cluster by one of them, or set KRB5_CLIENT_KTNAME"
+        )
     deadline = side.deadline(filesystem)
     return remote(WebHdfsStorage(filesystem, options, side.write, deadline), filesystem, side)
 

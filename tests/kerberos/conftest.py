@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.storage import Side
-from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint
-from tests.support.kerberos import Secure
+from tests.support.kerberos import Realm, Secure
 
 FILES = {"shared/a": 100_000, "shared/b": 2000}
 
@@ -19,10 +18,7 @@ FILES = {"shared/a": 100_000, "shared/b": 2000}
 @pytest.fixture(scope="session")
 def checkpoint(secure: Secure) -> str:
     """A checkpoint of alice's on the first cluster."""
-    root = f"{secure.a.uri}/alice/{uuid.uuid4().hex}"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KRB5CCNAME", secure.ticket("alice")["KRB5CCNAME"])
-        return put_checkpoint(side_of(secure.a), root, 1, FILES)
+    return written(secure, "alice", uuid.uuid4().hex, 1)
 
 
 @pytest.fixture
@@ -36,28 +32,39 @@ def configured(secure: Secure, tmp_path: Path) -> Callable[..., Path]:
     """Writes a configuration of the first cluster with other values, None for no such property."""
 
     def write(changes: dict[str, str | None]) -> Path:
+        directory = tmp_path / "-".join(["conf", *changes])
+        directory.mkdir()
         for path in (secure.directory / "conf-a").iterdir():
             lines = path.read_text().splitlines()
             kept = [line for line in lines if not any(f">{name}<" in line for name in changes)]
-            (tmp_path / path.name).write_text("\n".join(kept))
+            (directory / path.name).write_text("\n".join(kept))
         given = [
             f"<property><name>{name}</name><value>{value}</value></property>"
             for name, value in changes.items()
             if value is not None
         ]
-        file = tmp_path / "hdfs-site.xml"
+        file = directory / "hdfs-site.xml"
         text = file.read_text().replace("</configuration>", "\n".join([*given, "</configuration>"]))
         file.write_text(text)
-        return tmp_path
+        return directory
 
     return write
 
 
-def side_of(cluster: HdfsCluster) -> Side:
-    """Return the side of a cluster, for the user of the environment's ticket."""
-    return Side((("", tuple(cluster.conf.items())),))
+def written(secure: Secure, user: str, name: str, number: int) -> str:
+    """Write a checkpoint below the directory of a user of the first cluster; return its place."""
+    realm = secure.realms.a
+    options = (("", tuple(secure.a.conf.items())),)
+    side = Side(options, principal=realm.principal(user), keytab=str(realm.keytab(user)))
+    return put_checkpoint(side, f"{secure.a.uri}/{user}/{name}", number, FILES)
 
 
 def replica_of(target: str) -> str:
     """Return the replica of the checkpoint's job in a TARGET_ROOT."""
     return f"{target}/{JOB}"
+
+
+def keytab_of(side: str, realm: Realm, user: str) -> list[str]:
+    """Return the options of a side's keytab."""
+    principal = realm.principal(user)
+    return [f"--{side}-keytab", str(realm.keytab(user)), f"--{side}-principal", principal]

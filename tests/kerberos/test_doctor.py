@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from tests.kerberos.test_failures import elsewhere
 from tests.support import parts
 from tests.support.doctor import Examined, parsed
 from tests.support.kerberos import Secure
@@ -16,63 +19,85 @@ pytestmark = pytest.mark.xdist_group("kerberos")
 Configure = Callable[[dict[str, str | None]], Path]
 
 
-@pytest.fixture
-def doctor(secure: Secure, checkpoint: str, target: str) -> Callable[..., Examined]:
-    """Runs `doctor` as alice, with other options of the source if they are given."""
+class Lacking(NamedTuple):
+    """What is wrong, the check that finds it with its status, and a part of what it says."""
 
-    def run(*words: object, **environment: str) -> Examined:
-        conf = secure.conf[2:] if "--source-conf" in words else secure.conf
-        command = ["doctor", checkpoint, target, *conf, *words, "--output", "json"]
-        command += ["--retry-for", "1s", "-q"]
-        done = secure.run(*command, **{**secure.ticket("alice"), **environment})
-        assert not done.stderr, done
-        return parsed(done.returncode, done.stdout)
-
-    return run
+    words: tuple[object, ...]
+    environment: dict[str, str]
+    check: str
+    part: str
+    status: str = "failed"
 
 
-@pytest.mark.parametrize("client", parts.cases(["native", "hadoop"], ["native"]))
-def test_a_sync_that_could_run(doctor: Callable[..., Examined], client: str) -> None:
-    found = doctor("--hdfs-client", client)
-    assert found.code == 0
-    assert found.names("failed") == found.names("warning") == []
+def examined(
+    secure: Secure, checkpoint: str, target: str, lacking: Lacking, *words: object
+) -> Examined:
+    """Run `doctor` as alice."""
+    is_web = bool(lacking.words) and str(lacking.words[0]).startswith("webhdfs:")
+    conf = secure.conf[2:] if "--source-conf" in lacking.words else secure.conf
+    source = () if is_web else (checkpoint,)
+    options = [*conf, *words, "--output", "json", "--retry-for", "1s", "-q"]
+    at = 1 if is_web else 0
+    command = ["doctor", *source, *lacking.words[:at], target, *lacking.words[at:], *options]
+    done = secure.run(*command, **{**secure.ticket("alice"), **lacking.environment})
+    assert not done.stderr, done
+    return parsed(done.returncode, done.stdout)
 
 
-def test_no_ticket(secure: Secure, doctor: Callable[..., Examined]) -> None:
-    found = doctor(**secure.without_ticket)
-    assert found.code == 7
-    assert found.names("failed") == ["source reach", "target reach"]
-    assert "no valid Kerberos ticket" in found.text("source reach")
-    assert "Run kinit" in found.text("source reach")
-
-
-def test_a_configuration_without_kerberos(
-    doctor: Callable[..., Examined], configured: Configure
+@pytest.mark.parametrize("client", ["native", parts.nightly("hadoop")])
+def test_what_is_lacking_is_found_and_nothing_where_a_sync_could_run(
+    secure: Secure,
+    checkpoint: str,
+    target: str,
+    configured: Configure,
+    tmp_path: Path,
+    client: str,
 ) -> None:
-    conf = configured({"hadoop.security.authentication": "simple"})
-    found = doctor("--source-conf", conf)
-    assert found.code == 7
-    assert found.names("failed") == ["source conf"]
-    assert "demands Kerberos" in found.text("source conf")
-    assert "Set hadoop.security.authentication=kerberos in --source-conf" in found.text(
-        "source conf"
-    )
+    (tmp_path / "libgssapi_krb5.so.2").write_bytes(b"")
+    (tmp_path / "requests_kerberos.py").write_text("raise ImportError('not installed')")
+    web = f"webhdfs://{secure.a.http[0]}{checkpoint.removeprefix(secure.a.uri)}"
+    simple = configured({"hadoop.security.authentication": "simple"})
+    principal = configured({"dfs.namenode.kerberos.principal": "nn/localhost@A.TEST"})
+    open_data = configured({"dfs.data.transfer.protection": None})
+    reach, conf = "source reach", "source conf"
+    principals = "is hdfs/localhost, and the configuration expects nn/localhost"
+    all_of_it = [
+        Lacking((), secure.without_ticket, reach, "no valid Kerberos ticket"),
+        Lacking(
+            ("--source-conf", simple), {}, conf, "Set hadoop.security.authentication=kerberos in"
+        ),
+        Lacking(
+            ("--source-conf", principal),
+            {},
+            conf,
+            principals,
+            "warning" if client == "native" else "failed",
+        ),
+        Lacking(
+            ("--source-conf", open_data),
+            {},
+            "source checkpoint",
+            "set dfs.data.transfer.protection",
+        ),
+        Lacking((), elsewhere(secure, tmp_path), reach, "[domain_realm]"),
+        Lacking((), {"HADOOP_PROXY_USER": "bob"}, reach, "HADOOP_PROXY_USER"),
+    ]
+    if client == "native":
+        all_of_it += [
+            Lacking((), {"LD_LIBRARY_PATH": str(tmp_path)}, reach, "Install libgssapi-krb5-2"),
+            Lacking((web,), {"PYTHONPATH": str(tmp_path)}, conf, "cpreplicate[spnego]"),
+        ]
 
+    def complaint(lacking: Lacking) -> object:
+        found = examined(secure, checkpoint, target, lacking, "--hdfs-client", client)
+        is_found = found.status(lacking.check) == lacking.status
+        is_named = is_found and lacking.part in found.text(lacking.check)
+        is_fatal = lacking.status == "failed"
+        return None if is_named and found.code == (7 if is_fatal else 0) else (lacking, found)
 
-def test_another_principal_of_the_namenode(
-    doctor: Callable[..., Examined], configured: Configure
-) -> None:
-    conf = configured({"dfs.namenode.kerberos.principal": "nn/localhost@A.TEST"})
-    found = doctor("--source-conf", conf)
-    assert (found.code, found.status("source conf")) == (0, "warning")
-    assert "is hdfs/localhost, and the configuration expects nn/localhost" in found.text(
-        "source conf"
-    )
-
-
-def test_data_nodes_that_want_protection(
-    doctor: Callable[..., Examined], configured: Configure
-) -> None:
-    found = doctor("--source-conf", configured({"dfs.data.transfer.protection": None}))
-    assert found.code == 7
-    assert "set dfs.data.transfer.protection" in found.text("source checkpoint")
+    with ThreadPoolExecutor(2) as pool:
+        assert [each for each in pool.map(complaint, all_of_it) if each] == []
+    nothing = Lacking((), {}, "", "")
+    could_run = examined(secure, checkpoint, target, nothing, "--hdfs-client", client)
+    assert could_run.code == 0
+    assert could_run.names("failed") == could_run.names("warning") == []

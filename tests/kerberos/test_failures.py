@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -13,135 +15,151 @@ from tests.support.kerberos import Secure
 
 pytestmark = pytest.mark.xdist_group("kerberos")
 
-CLIENTS = parts.cases(["native", "hadoop"], ["native"])
-LONG = "60s"  # what is retried at all would not end
-Failed = Callable[..., str]
+LONG = "60s"  # what is retried at all says so
+PASSES = "set dfs.data.transfer.protection as on the cluster"
+Configure = Callable[..., Path]
 
 
-@pytest.fixture
-def failed(secure: Secure, checkpoint: str) -> Failed:
-    """Runs `inspect`, which must end with exit 7, and returns its line."""
+class Wrong(NamedTuple):
+    """What is wrong, and what the message has: a text or one of several, for each."""
 
-    def run(client: str, *words: object, retry_for: str = LONG, **environment: str) -> str:
-        conf = [] if "--source-conf" in words else secure.conf[:2]
-        chosen = ["--hdfs-client", client, "--retry-for", retry_for, "-q"]
-        environment = {**secure.ticket("alice"), **environment}
-        done = secure.run("inspect", checkpoint, *conf, *words, *chosen, **environment)
-        assert done.returncode == 7, done
-        (line,) = done.stderr.splitlines()
-        assert checkpoint.rpartition("/")[0].split("/alice")[0] in line
-        return line
-
-    return run
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_no_ticket(secure: Secure, failed: Failed, client: str) -> None:
-    line = failed(client, **secure.without_ticket)
-    assert f"no valid Kerberos ticket in {secure.without_ticket['KRB5CCNAME']}. Run kinit" in line
-    assert "--source-keytab" in line
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_an_expired_ticket(secure: Secure, failed: Failed, client: str, tmp_path: Path) -> None:
-    secure.realms.a.kinit("alice", tmp_path / "ticket", life="1s")
-    time.sleep(2)
-    line = failed(client, KRB5CCNAME=f"FILE:{tmp_path}/ticket")
-    assert "ticket has expired" in line or "no valid Kerberos ticket" in line
-    assert "Run kinit" in line
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_a_configuration_without_kerberos(
-    failed: Failed, configured: Callable[..., Path], client: str
-) -> None:
-    conf = configured({"hadoop.security.authentication": "simple"})
-    line = failed(client, "--source-conf", conf)
-    assert "Set hadoop.security.authentication=kerberos" in line
-
-
-@pytest.mark.rest
-def test_another_principal_of_the_namenode_is_found_by_hadoops_client(
-    failed: Failed, configured: Callable[..., Path]
-) -> None:
-    conf = configured({"dfs.namenode.kerberos.principal": "nn/localhost@A.TEST"})
-    line = failed("hadoop", "--source-conf", conf)
-    assert "is hdfs/localhost@A.TEST, and the configuration expects nn/localhost@A.TEST" in line
-    assert "Correct dfs.namenode.kerberos.principal" in line
-
-
-def test_a_realm_that_no_kdc_knows(secure: Secure, failed: Failed, tmp_path: Path) -> None:
-    conf = tmp_path / "krb5.conf"
-    conf.write_text(secure.realms.conf.read_text().replace("localhost = A.", "localhost = C."))
-    secure.realms.a.kinit("alice", tmp_path / "ticket")
-    line = failed("native", KRB5_CONFIG=str(conf), KRB5CCNAME=f"FILE:{tmp_path}/ticket")
-    assert "the KDC does not know the server's principal (krbtgt/C.TEST@A.TEST)" in line
-    assert "[domain_realm]" in line
-
-
-def test_no_library_of_kerberos(failed: Failed, tmp_path: Path) -> None:
-    (tmp_path / "libgssapi_krb5.so.2").write_bytes(b"")
-    line = failed("native", LD_LIBRARY_PATH=str(tmp_path))
-    assert "Install libgssapi-krb5-2 (Debian, Ubuntu) or krb5-libs (RHEL)" in line
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_data_nodes_that_want_protection_are_named_after_the_retries(
-    failed: Failed, configured: Callable[..., Path], client: str
-) -> None:
-    conf = configured({"dfs.data.transfer.protection": None})
-    line = failed(client, "--source-conf", conf, retry_for="1s")
-    assert "set dfs.data.transfer.protection as on the cluster" in line
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_a_user_who_may_not_be_another(failed: Failed, client: str) -> None:
-    line = failed(client, HADOOP_PROXY_USER="bob", retry_for="1s")
-    assert "not let this principal act for HADOOP_PROXY_USER" in line
-    assert "hadoop.proxyuser." in line
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-def test_a_user_who_may_be_another(secure: Secure, checkpoint: str, client: str) -> None:
-    words = ["inspect", checkpoint, *secure.conf[:2], "--hdfs-client", client]
-    environment = secure.ticket("bob")
-    assert secure.run(*words, **environment).returncode == 1  # alice's directory
-    done = secure.run(*words, HADOOP_PROXY_USER="alice", **environment)
-    assert done.returncode == 0, done
+    words: tuple[object, ...]
+    environment: dict[str, str]
+    parts: tuple[str | tuple[str, ...], ...]
+    retry_for: str = LONG
 
 
 @pytest.fixture(scope="module")
-def tokens(secure: Secure, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The delegation token of alice for the first cluster."""
-    path = tmp_path_factory.mktemp("tokens") / "alice.token"
-    fetch(secure, "--renewer", "alice", path)
+def cancelled(secure: Secure) -> Path:
+    """A delegation token that is no longer valid."""
+    path = secure.directory / "cancelled.token"
+    name = "org.apache.hadoop.hdfs.tools.DelegationTokenFetcher"
+    secure.java(name, "--renewer", "alice", path, **secure.ticket("alice"))
+    secure.java(name, "--cancel", path, **secure.ticket("alice"))
     return path
 
 
-def fetch(secure: Secure, *words: object) -> None:
-    """Run `hdfs fetchdt` as alice."""
-    secure.java(
-        "org.apache.hadoop.hdfs.tools.DelegationTokenFetcher", *words, **secure.ticket("alice")
-    )
+@pytest.fixture
+def wrong(secure: Secure, cancelled: Path, configured: Configure, tmp_path: Path) -> list[Wrong]:
+    """What fails with both clients."""
+    none = secure.without_ticket
+    secure.realms.a.kinit("alice", tmp_path / "expired", life="1s")
+    time.sleep(2)
+    simple = ("--source-conf", configured({"hadoop.security.authentication": "simple"}))
+    open_data = ("--source-conf", configured({"dfs.data.transfer.protection": None}))
+    there_is_none = "no valid Kerberos ticket"
+    return [
+        Wrong((), none, (f"{there_is_none} in {none['KRB5CCNAME']}. Run kinit", "--source-keytab")),
+        Wrong(
+            (),
+            {"KRB5CCNAME": f"FILE:{tmp_path}/expired"},
+            (("ticket has expired", there_is_none), "Run kinit"),
+        ),
+        Wrong(simple, {}, ("Set hadoop.security.authentication=kerberos",)),
+        Wrong(open_data, {}, (PASSES,), "1s"),
+        Wrong(
+            (),
+            {"HADOOP_PROXY_USER": "bob"},
+            ("not let this principal act for HADOOP_PROXY_USER", "hadoop.proxyuser."),
+            "1s",
+        ),
+        Wrong(
+            (),
+            {"HADOOP_TOKEN_FILE_LOCATION": str(cancelled)},
+            ("the delegation token is not valid", "unset that to use the ticket"),
+        ),
+    ]
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-def test_delegation_tokens_serve_a_cluster_that_is_named_by_its_host(
-    secure: Secure, checkpoint: str, tokens: Path, client: str
+@pytest.fixture
+def of_native(secure: Secure, tmp_path: Path) -> list[Wrong]:
+    """What fails with the native client, or with WebHDFS."""
+    krb5 = elsewhere(secure, tmp_path)
+    (tmp_path / "libgssapi_krb5.so.2").write_bytes(b"")
+    (tmp_path / "requests_kerberos.py").write_text("raise ImportError('not installed')")
+    web = f"webhdfs://{secure.a.http[0]}/alice/x"
+    return [
+        Wrong(
+            (),
+            krb5,
+            (
+                "the KDC does not know the server's principal (krbtgt/C.TEST@A.TEST)",
+                "[domain_realm]",
+            ),
+        ),
+        Wrong(
+            (),
+            {"LD_LIBRARY_PATH": str(tmp_path)},
+            ("Install libgssapi-krb5-2 (Debian, Ubuntu) or krb5-libs (RHEL)",),
+        ),
+        Wrong(
+            (web,),
+            {"PYTHONPATH": str(tmp_path)},
+            ("pip install 'cpreplicate[spnego]'", "name the cluster by hdfs:"),
+        ),
+        Wrong(
+            (web, "--source-conf", "dfs.replication=1"),
+            {},
+            ("Set hadoop.security.authentication=kerberos",),
+        ),
+    ]
+
+
+@pytest.fixture
+def of_hadoop(secure: Secure, configured: Configure, tmp_path: Path) -> list[Wrong]:
+    """What fails with Hadoop's client."""
+    principal = configured({"dfs.namenode.kerberos.principal": "nn/localhost@A.TEST"})
+    return [
+        Wrong(
+            ("--source-conf", principal),
+            {},
+            (
+                "is hdfs/localhost@A.TEST, and the configuration expects nn/localhost@A.TEST",
+                "Correct dfs.namenode.kerberos.principal",
+            ),
+        ),
+        Wrong((), elsewhere(secure, tmp_path), ("[domain_realm]",)),
+    ]
+
+
+def elsewhere(secure: Secure, directory: Path) -> dict[str, str]:
+    """Return the environment of a host whose krb5.conf has another realm for the cluster."""
+    conf = directory / "other-krb5.conf"
+    conf.write_text(secure.realms.conf.read_text().replace("localhost = A.", "localhost = C."))
+    secure.realms.a.kinit("alice", directory / "ticket")
+    return {
+        "KRB5_CONFIG": str(conf),
+        "JDK_JAVA_OPTIONS": f"-Djava.security.krb5.conf={conf}",
+        "KRB5CCNAME": f"FILE:{directory}/ticket",
+    }
+
+
+@pytest.mark.parametrize("client", parts.cases(["native", "hadoop"], ["native"]))
+def test_what_is_wrong_is_named_at_once(
+    secure: Secure,
+    checkpoint: str,
+    wrong: list[Wrong],
+    request: pytest.FixtureRequest,
+    client: str,
 ) -> None:
-    environment = {**secure.without_ticket, "HADOOP_TOKEN_FILE_LOCATION": str(tokens)}
-    words = ["inspect", checkpoint, *secure.conf[:2], "--hdfs-client", client]
-    done = secure.run(*words, **environment)
-    assert done.returncode == 0, done
+    all_of_it = [*wrong, *request.getfixturevalue(f"of_{client}")]
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(lambda each: list(complaints(secure, checkpoint, client, each)), all_of_it)
+        assert [each for complained in found for each in complained] == []
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-def test_a_delegation_token_that_is_no_longer_valid(
-    secure: Secure, failed: Failed, client: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "cancelled.token"
-    fetch(secure, "--renewer", "alice", path)
-    fetch(secure, "--cancel", path)
-    line = failed(client, HADOOP_TOKEN_FILE_LOCATION=str(path))
-    assert "the delegation token is not valid" in line
-    assert "unset that to use the ticket" in line
+def complaints(secure: Secure, checkpoint: str, client: str, wrong: Wrong) -> Iterator[object]:
+    """Run `inspect`, and yield what is not as it should be."""
+    words = wrong.words if "--source-conf" in wrong.words else (*wrong.words, *secure.conf[:2])
+    source = () if str(words[0]).startswith("webhdfs:") else (checkpoint,)
+    chosen = ["--hdfs-client", client, "--retry-for", wrong.retry_for, "-q"]
+    environment = {**secure.ticket("alice"), **wrong.environment}
+    done = secure.run("inspect", *source, *words, *chosen, **environment)
+    if done.returncode != 7 or len(done.stderr.splitlines()) != 1:
+        yield wrong, done
+    for part in wrong.parts:
+        alternatives = (part,) if isinstance(part, str) else part
+        if not any(each in done.stderr for each in alternatives):
+            yield part, done.stderr
+    if wrong.retry_for == LONG and "lasted longer than --retry-for" in done.stderr:
+        yield "retried", done.stderr

@@ -1,40 +1,30 @@
-"""Keytabs: each side has a user of its own, on the driver and on executors, and its tickets."""
+"""Keytabs: each side has a user of its own, on the driver and on executors."""
 
 from __future__ import annotations
 
 import base64
-import json
-import os
 import shutil
 import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.kerberos.conftest import replica_of
+from tests.kerberos.conftest import keytab_of, replica_of
 from tests.support import parts
-from tests.support.kerberos import Realm, Secure
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.kerberos import Secure
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("kerberos")
 
-CLIENTS = ["native", "hadoop"]
+CLIENTS = ["native", parts.nightly("hadoop")]
 
 
 @pytest.fixture
 def bobs(target: str) -> str:
     """A directory of the test's own on the second cluster, which bob may make and alice not see."""
     return target.replace("/alice/", "/bob/")
-
-
-def keytab_of(side: str, realm: Realm, user: str) -> list[str]:
-    """Return the options of a side's keytab."""
-    principal = realm.principal(user)
-    return [f"--{side}-keytab", str(realm.keytab(user)), f"--{side}-principal", principal]
 
 
 def own_users(secure: Secure) -> list[str]:
@@ -59,7 +49,7 @@ def test_each_side_has_the_user_of_its_keytab(
     assert "permission denied" in as_alice.stderr
 
 
-@pytest.mark.parametrize("client", parts.cases(CLIENTS, ["native"]))
+@pytest.mark.parametrize("client", CLIENTS)
 def test_spark_ships_keytabs_to_executors_and_nothing_secret_is_shown(
     secure: Secure, checkpoint: str, bobs: str, client: str, tmp_path: Path
 ) -> None:
@@ -129,78 +119,3 @@ def command_lines() -> Iterator[bytes]:
             yield (directory / "cmdline").read_bytes()
         except OSError:  # it has ended
             continue
-
-
-# Looks at a directory for each line that it reads: a process of its own, as the JVM that others use
-# was started with another krb5.conf.
-LOOKS = """
-import json, sys
-from cpreplicate.storage import Side
-conf, client, principal, keytab, uri = json.loads(sys.argv[1])
-options = (("", tuple(conf.items())),)
-storage = Side(options, client, principal=principal, keytab=keytab).storage(uri)
-for _ in sys.stdin:
-    print(storage.stat(uri + "/alice") is not None, flush=True)
-"""
-
-
-@pytest.mark.parametrize("client", parts.cases(CLIENTS, ["native"]))
-def test_a_run_outlives_the_ticket_of_its_keytab(secure: Secure, client: str) -> None:
-    realm = secure.realms.a
-    if not realm.keytab("short").exists():
-        realm.add("short", life="10 seconds")
-    user = realm.principal("short"), str(realm.keytab("short"))
-    words = json.dumps([secure.a.conf, client, *user, secure.a.uri])
-    with subprocess.Popen(
-        [sys.executable, "-c", LOOKS, words],
-        env={**os.environ, **secure.realms.environment, **secure.without_ticket},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert asked(process) == "True"
-            time.sleep(12)  # the ticket is over
-            secure.a.restart_namenode()  # so that the connection is made again
-            assert asked(process) == "True"
-        finally:
-            process.kill()
-
-
-def asked(process: subprocess.Popen[str]) -> str:
-    """Let the process look once more, and return what it prints."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-    return process.stdout.readline().strip()
-
-
-@pytest.mark.parametrize("client", parts.cases(CLIENTS, ["native"]))
-def test_watch_goes_on_when_there_is_a_new_ticket(
-    secure: Secure, checkpoint: str, target: str, client: str, tmp_path: Path
-) -> None:
-    cache, log = tmp_path / "ticket", tmp_path / "log"
-    secure.realms.a.kinit("alice", cache, life="1s")
-    time.sleep(2)
-    job = checkpoint.rpartition("/")[0]
-    words = ["watch", job, target, *secure.conf, "--hdfs-client", client, "--interval", "1s"]
-    environment = {**os.environ, **secure.realms.environment, "KRB5CCNAME": f"FILE:{cache}"}
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "cpreplicate", *words],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-        )
-    try:
-        wait_until(lambda: "It is tried again" in log.read_text(), "a failed try")
-        assert "ticket" in log.read_text()
-        secure.realms.a.kinit("alice", cache)
-        wait_until(lambda: "chk-1" in log.read_text().partition("tried again")[2], "a replica")
-        assert process.poll() is None
-    finally:
-        process.kill()
-        process.wait(timeout=PATIENCE)
-    verifying = ["verify", replica_of(target), *secure.conf[2:]]
-    assert secure.run(*verifying, **secure.ticket("alice")).returncode == 0

@@ -199,7 +199,7 @@ class HdfsCluster:
                 for key, value in self.conf.items()
                 if key.startswith(("fs.", "hadoop.")) is wanted
             }
-            (path / file).write_text(_site_xml(chosen))
+            (path / file).write_text(site_xml(chosen))
         return path
 
     def stop_datanode(self, index: int, *, declared_dead: bool = False) -> None:
@@ -476,7 +476,8 @@ def _fetch(request: urllib.request.Request) -> bytes:
         raise HdfsError(f"{request.method} {request.full_url}: {failure}") from failure
 
 
-def _site_xml(conf: Mapping[str, str]) -> str:
+def site_xml(conf: Mapping[str, str]) -> str:
+    """Return the text of a file of Hadoop's configuration."""
     rows = [
         f"<property><name>{escape(key)}</name><value>{escape(value)}</value></property>"
         for key, value in conf.items()

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.hdfs import PROJECT, HdfsCluster
+from tests.support.hdfs import PROJECT, HdfsCluster, site_xml
 from tests.support.waiting import PATIENCE, wait_until
 
 FIRST, SECOND = "A.TEST", "B.TEST"
@@ -244,13 +244,21 @@ class Secure(NamedTuple):
         """Run a command of cpreplicate in a process of its own."""
         return self.run_in(Path.cwd(), *words, **environment)
 
+    def get_token(self, cluster: HdfsCluster, path: Path) -> Path:
+        """Add a delegation token of alice's for a cluster to a file, and return its path."""
+        name, ticket = "org.apache.hadoop.security.token.DtUtilShell", self.ticket("alice")
+        self.java(name, "get", cluster.uri, "-renewer", "alice", path, **ticket)
+        return path
+
     def java(self, name: str, *words: object, **environment: str) -> None:
-        """Run a class of Hadoop with the configuration of the first cluster."""
+        """Run a class of Hadoop with the configuration of both clusters, those of the first one's
+        where they differ.
+        """
         spec = importlib.util.find_spec("pyspark")
         assert spec is not None
         assert spec.origin is not None
         servers = PROJECT / "target" / "minicluster.jar"  # which has the tools, too
-        jars = f"{self.directory}/conf-a:{servers}:{Path(spec.origin).parent}/jars/*"
+        jars = f"{self._joined()}:{servers}:{Path(spec.origin).parent}/jars/*"
         options = [
             f"-Djava.security.krb5.conf={self.realms.conf}",
             "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
@@ -266,6 +274,17 @@ class Secure(NamedTuple):
         )
         if done.returncode:
             raise KerberosError(f"{name}: {done.stdout}{done.stderr}")
+
+    def _joined(self) -> Path:
+        """Return a directory with the configuration of a client of both clusters."""
+        directory = self.directory / "conf-both"
+        if not directory.exists():
+            both = {**self.b.conf, **self.a.conf}
+            # what a client does that can do each of them
+            both["hadoop.rpc.protection"] = "authentication,privacy"
+            directory.mkdir()
+            (directory / "core-site.xml").write_text(site_xml(both))
+        return directory
 
     def run_in(
         self, cwd: Path, /, *words: object, **environment: str
@@ -288,6 +307,7 @@ def realms() -> Iterator[Realms]:
     with running_realms() as started:
         for realm in (started.a, started.b):
             realm.add("alice", "bob")
+        started.a.add("short", life="10 seconds")
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("KRB5_CONFIG", str(started.conf))
             yield started
@@ -295,19 +315,21 @@ def realms() -> Iterator[Realms]:
 
 @pytest.fixture(scope="session")
 def secure(realms: Realms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
-    """Two secure clusters of one DataNode each, whose data is encrypted with AES on the wire.
+    """Two secure clusters of one DataNode each. The second is an HA pair that encrypts all that it
+    sends, by AES; the first one's web servers authenticate by Kerberos.
 
-    alice may write below `/alice`, bob below `/bob`. hdfs may act as another user.
+    alice may write below `/alice`, bob below `/bob`, short below `/short`, whose tickets last ten
+    seconds. bob may act for alice.
     """
     private = {
         "dfs.data.transfer.protection": "privacy",
         "dfs.encrypt.data.transfer.cipher.suites": "AES/CTR/NoPadding",
         "hadoop.rpc.protection": "privacy",
     }
-    plain = {"dfs.data.transfer.protection": "authentication"}
+    plain = {"dfs.data.transfer.protection": "authentication", **web_authentication(realms)}
     proxy = {"hadoop.proxyuser.bob.hosts": "*", "hadoop.proxyuser.bob.users": "alice"}
     a = secure_cluster(realms, realms.a, {**plain, **proxy}, datanodes=1)
-    b = secure_cluster(realms, realms.b, {**private, **proxy}, datanodes=1)
+    b = secure_cluster(realms, realms.b, {**private, **proxy}, datanodes=1, nameservice="dcb")
     clusters = HdfsCluster.start_many([a, b])
     try:
         for cluster in clusters:
@@ -321,10 +343,26 @@ def secure(realms: Realms, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             cluster.close()
 
 
+def web_authentication(realms: Realms) -> dict[str, str]:
+    """Return the configuration of web servers of the first realm that want Kerberos."""
+    secret = realms.conf.with_name("http-secret")
+    secret.write_text(secrets.token_hex(32))
+    prefix = "hadoop.http.authentication"
+    return {
+        "hadoop.http.filter.initializers": (
+            "org.apache.hadoop.security.AuthenticationFilterInitializer"
+        ),
+        f"{prefix}.type": "kerberos",
+        f"{prefix}.kerberos.principal": realms.a.principal("HTTP/localhost"),
+        f"{prefix}.kerberos.keytab": str(realms.a.keytab("HTTP/localhost")),
+        f"{prefix}.signature.secret.file": str(secret),
+    }
+
+
 def homes_on(cluster: HdfsCluster) -> None:
-    """Make a directory that only its user sees, for alice and for bob."""
+    """Make a directory that only its user sees, for each user."""
     cluster.chmod("/", 0o755)
-    for user in ("alice", "bob"):
+    for user in ("alice", "bob", "short"):
         cluster.mkdirs(f"/{user}")
         cluster.chown(f"/{user}", user)
         cluster.chmod(f"/{user}", 0o750)

@@ -45,6 +45,8 @@ _HINTS = {
 }
 _KERBEROS = (
     "SIMPLE authentication is not enabled",
+    "Server asks us to fall back to SIMPLE auth",
+    "Failed to obtain user group information",  # of WebHDFS
     "is not allowed to impersonate",
     "No rules applied to",
 )

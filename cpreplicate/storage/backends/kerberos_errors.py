@@ -75,9 +75,21 @@ _REASONS = (
         "Set hadoop.security.authentication=kerberos in --source-conf or --target-conf",
     ),
     _Reason(
+        ("Server asks us to fall back to SIMPLE auth",),
+        "this cluster does not use Kerberos, and the client may use it without only if allowed",
+        "Set ipc.client.fallback-to-simple-auth-allowed=true for both sides:"
+        " --source-conf and --target-conf",
+    ),
+    _Reason(
         ("is not allowed to impersonate", "not authorized to impersonate"),
-        "the cluster does not let this principal act for HADOOP_PROXY_USER",
-        "Set hadoop.proxyuser.NAME.users and .hosts on the NameNode, or unset HADOOP_PROXY_USER",
+        "the cluster does not let this principal act for HADOOP_PROXY_USER or proxy_to",
+        "Set hadoop.proxyuser.NAME.users and .hosts on the NameNode, or unset HADOOP_PROXY_USER or"
+        " proxy_to",
+    ),
+    _Reason(
+        ("Failed to obtain user group information",),
+        "the HTTP server does not accept the delegation token or the user",
+        "Correct the option token, user or proxy_to",
     ),
 )
 _NO_TICKET = (

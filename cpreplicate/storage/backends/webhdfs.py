@@ -25,6 +25,8 @@ from cpreplicate.storage.backends.hdfs_common import (
     replication_of,
 )
 from cpreplicate.storage.backends.hdfs_errors import translated
+from cpreplicate.storage.backends.kerberos_errors import raised_for_kerberos
+from cpreplicate.storage.backends.spnego import Exchange, Spnego
 from cpreplicate.storage.base import CHUNK, Content, NoAnswer, NotAuthenticated, Transient
 from cpreplicate.storage.bounds import answered, limit
 from cpreplicate.storage.deadlines import DEFAULT
@@ -38,9 +40,8 @@ _PROGRESS = 4096  # bytes: with fewer of them within its deadline, an answer cou
 _SETTLE_SECONDS = 1.0
 _UNAUTHENTICATED = 401
 _NO_CREDENTIALS = (
-    "the HTTP server does not accept the credentials (401). With Kerberos, run kinit and set"
-    " hadoop.security.authentication=kerberos, or give a delegation token; else correct user and"
-    " password"
+    "the HTTP server does not accept the credentials (401). Correct the ticket, the options user"
+    " and password, or the option token"
 )
 _SECRET = re.compile(r"\b(delegation|token|password)=[^&\s'\")]+")
 
@@ -169,7 +170,10 @@ class _Client:
         self._deadline = deadline
         self._address = f"{_address(filesystem)}/webhdfs/v1"
         self._identity = _identity(filesystem, options)
-        self._session = _session(filesystem, options)
+        self._session = _session(options)
+        self._has_credentials = "token" in options or "password" in options
+        by_ticket = _uses_kerberos(options) and not self._has_credentials
+        self._spnego = Spnego(filesystem) if by_ticket else None
 
     def call(
         self, method: str, op: str, uri: str, blame: str | None = None, /, **parameters: object
@@ -217,12 +221,15 @@ class _Client:
         # to connect, and between two bytes; requests itself waits without a limit
         seconds = limit(self._deadline)
         timeouts = (min(seconds, _CONNECT_SECONDS), seconds)
+        exchange = self._spnego.exchange() if self._spnego else None
+        if exchange is not None:
+            options["auth"] = exchange.auth
         try:
             response = self._session.request(method, url, timeout=timeouts, stream=True, **options)
             _read(response, seconds)
             remote = _remote_exception(response)
             if response.status_code == _UNAUTHENTICATED:
-                raise NotAuthenticated(errno.EACCES, _NO_CREDENTIALS, uri)
+                raise self._unauthenticated(response, exchange, uri)
             if remote is None:
                 response.raise_for_status()
                 answered()
@@ -236,6 +243,16 @@ class _Client:
             text = _SECRET.sub(r"\1=…", str(error))[:300]
             raise Transient(errno.EIO, f"{type(error).__name__}: {text}", uri) from None
         raise translated(*remote, uri)
+
+    def _unauthenticated(
+        self, response: requests.Response, exchange: Exchange | None, uri: str
+    ) -> OSError:
+        """Return what is raised for an answer with the status 401."""
+        wanted = response.headers.get("WWW-Authenticate", "")
+        if exchange is None and not self._has_credentials and wanted.startswith("Negotiate"):
+            return raised_for_kerberos("SIMPLE authentication is not enabled", uri)
+        failure = exchange.refused(uri) if exchange else None
+        return failure or NotAuthenticated(errno.EACCES, _NO_CREDENTIALS, uri)
 
 
 def _read(response: requests.Response, seconds: float) -> None:
@@ -321,29 +338,16 @@ def _refuse_contradictions(filesystem: str, options: Mapping[str, str]) -> None:
         raise UsageError(f"{filesystem}: the option password needs the option user")
 
 
-def _session(filesystem: str, options: Mapping[str, str]) -> requests.Session:
+def _session(options: Mapping[str, str]) -> requests.Session:
     session = requests.Session()
     session.cert = options.get("session_cert")
-    if _uses_kerberos(options):
-        session.auth = _kerberos(filesystem)
-    elif "password" in options:
+    if "password" in options:
         session.auth = (options["user"], options["password"])
     return session
 
 
 def _uses_kerberos(options: Mapping[str, str]) -> bool:
     return options.get("hadoop.security.authentication") == "kerberos"
-
-
-def _kerberos(filesystem: str) -> requests.auth.AuthBase:
-    try:
-        from requests_kerberos import HTTPKerberosAuth
-    except ImportError as error:
-        raise UsageError(
-            f"{filesystem}: Kerberos needs `pip install requests-kerberos`, here and on every"
-            " executor"
-        ) from error
-    return cast(requests.auth.AuthBase, HTTPKerberosAuth())
 
 
 def _status(uri: str, status: Mapping[str, Any]) -> FileStatus:

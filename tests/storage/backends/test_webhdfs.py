@@ -16,8 +16,9 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from cpreplicate.errors import UsageError
+from cpreplicate.storage import Side
 from cpreplicate.storage.backends.webhdfs import WebHdfsStorage
-from cpreplicate.storage.base import NoAnswer, Transient
+from cpreplicate.storage.base import NoAnswer, NotAuthenticated, Transient
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.wrappers.retry import Pauses, Retrying
 from tests.support import hostile
@@ -134,12 +135,29 @@ def test_options_that_contradict_each_other_are_a_usage_error(
         namenode.storage(**options)
 
 
-def test_kerberos_without_its_package_is_a_usage_error(
+SECURE = {"hadoop__security__authentication": "kerberos"}
+
+
+def test_kerberos_without_its_package_is_not_authenticated(
     namenode: NameNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "requests_kerberos", None)
-    with pytest.raises(UsageError, match="pip install requests-kerberos"):
-        namenode.storage(hadoop__security__authentication="kerberos")
+    with pytest.raises(NotAuthenticated, match=r"pip install 'cpreplicate\[spnego\]'"):
+        namenode.storage(**SECURE)
+
+
+def test_a_delegation_token_needs_no_package_of_kerberos(
+    namenode: NameNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "requests_kerberos", None)
+    namenode.storage(**SECURE, token=SECRET).stat(f"{namenode.filesystem}/a")
+    assert namenode.parameters["delegation"] == SECRET
+
+
+def test_a_keytab_is_refused_because_it_would_not_be_used() -> None:
+    side = Side(principal="alice@A.TEST", keytab="/alice.keytab")
+    with pytest.raises(UsageError, match="keytab are for hdfs: and viewfs:"):
+        side.storage("webhdfs://namenode:9870/a")
 
 
 def test_an_address_without_a_port_is_a_usage_error() -> None:
