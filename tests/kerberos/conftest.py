@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -51,12 +51,14 @@ def configured(secure: Secure, tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def written(secure: Secure, user: str, name: str, number: int) -> str:
+def written(
+    secure: Secure, user: str, name: str, number: int, files: Mapping[str, int] = FILES
+) -> str:
     """Write a checkpoint below the directory of a user of the first cluster; return its place."""
     realm = secure.realms.a
     options = (("", tuple(secure.a.conf.items())),)
     side = Side(options, principal=realm.principal(user), keytab=str(realm.keytab(user)))
-    return put_checkpoint(side, f"{secure.a.uri}/{user}/{name}", number, FILES)
+    return put_checkpoint(side, f"{secure.a.uri}/{user}/{name}", number, files)
 
 
 def replica_of(target: str) -> str:

@@ -20,6 +20,7 @@ from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.xdist_group("kerberos")
 
+_MANY = {f"shared/{number}": 5000 for number in range(30)}  # 25 s at 6 KB/s
 _LIFE = 12  # seconds: more than the tickets of `short` last
 
 
@@ -128,7 +129,7 @@ def test_a_sync_outlives_the_ticket_of_its_keytab(
     secure: Secure, tmp_path: Path, client: str
 ) -> None:
     name = uuid.uuid4().hex
-    source = written(secure, "short", name, 1)
+    source = written(secure, "short", name, 1, _MANY)
     target = f"{secure.b.uri}/short/{name}"
     words = ["sync", source, target, *secure.conf, "--hdfs-client", client]
     words += [*keytab_of("source", secure.realms.a, "short")]
