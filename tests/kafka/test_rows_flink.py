@@ -42,7 +42,8 @@ class Sites:
 
     def __init__(self, job: KafkaJob, a: Kafka, b: Kafka, directory: Path, dynamic: str | None):
         self.job, self.a, self.b, self.directory = job, a, b, directory
-        self.prefix, self.dynamic = f"{directory.name}.", dynamic
+        # the directory of a test that passed is removed, so another connector's has its name again
+        self.prefix, self.dynamic = f"{job.connector}-{directory.name}.", dynamic
         self.replica = self._replica()
         self.positions = self._positions()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -70,3 +71,21 @@ def keytab_of(side: str, realm: Realm, user: str) -> list[str]:
     """Return the options of a side's keytab."""
     principal = realm.principal(user)
     return [f"--{side}-keytab", str(realm.keytab(user)), f"--{side}-principal", principal]
+
+
+@pytest.fixture(scope="session")
+def cancelled(secure: Secure) -> Path:
+    """A delegation token that is no longer valid."""
+    path = secure.directory / "cancelled.token"
+    name = "org.apache.hadoop.hdfs.tools.DelegationTokenFetcher"
+    secure.java(name, "--renewer", "alice", path, **secure.ticket("alice"))
+    secure.java(name, "--cancel", path, **secure.ticket("alice"))
+    return path
+
+
+@pytest.fixture
+def expired(secure: Secure, tmp_path: Path) -> dict[str, str]:
+    """The environment of a ticket of alice that has expired."""
+    secure.realms.a.kinit("alice", tmp_path / "expired", life="1s")
+    time.sleep(2)  # the KDC counts whole seconds
+    return {"KRB5CCNAME": f"FILE:{tmp_path}/expired"}

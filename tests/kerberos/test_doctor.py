@@ -50,6 +50,8 @@ def test_what_is_lacking_is_found_and_nothing_where_a_sync_could_run(
     checkpoint: str,
     target: str,
     configured: Configure,
+    cancelled: Path,
+    expired: dict[str, str],
     tmp_path: Path,
     client: str,
 ) -> None:
@@ -81,11 +83,24 @@ def test_what_is_lacking_is_found_and_nothing_where_a_sync_could_run(
         ),
         Lacking((), elsewhere(secure, tmp_path), reach, "[domain_realm]"),
         Lacking((), {"HADOOP_PROXY_USER": "bob"}, reach, "HADOOP_PROXY_USER"),
+        Lacking((), expired, reach, "Run kinit"),
+        Lacking(
+            (),
+            {"HADOOP_TOKEN_FILE_LOCATION": str(cancelled)},
+            reach,
+            "the delegation token is not valid",
+        ),
     ]
     if client == "native":
         all_of_it += [
             Lacking((), {"LD_LIBRARY_PATH": str(tmp_path)}, reach, "Install libgssapi-krb5-2"),
             Lacking((web,), {"PYTHONPATH": str(tmp_path)}, conf, "cpreplicate[spnego]"),
+            Lacking(
+                (web, "--source-conf", simple),
+                {},
+                reach,
+                "Set hadoop.security.authentication=kerberos",
+            ),
         ]
 
     def complaint(lacking: Lacking) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,22 +28,12 @@ class Wrong(NamedTuple):
     retry_for: str = LONG
 
 
-@pytest.fixture(scope="module")
-def cancelled(secure: Secure) -> Path:
-    """A delegation token that is no longer valid."""
-    path = secure.directory / "cancelled.token"
-    name = "org.apache.hadoop.hdfs.tools.DelegationTokenFetcher"
-    secure.java(name, "--renewer", "alice", path, **secure.ticket("alice"))
-    secure.java(name, "--cancel", path, **secure.ticket("alice"))
-    return path
-
-
 @pytest.fixture
-def wrong(secure: Secure, cancelled: Path, configured: Configure, tmp_path: Path) -> list[Wrong]:
+def wrong(
+    secure: Secure, cancelled: Path, expired: dict[str, str], configured: Configure
+) -> list[Wrong]:
     """What fails with both clients."""
     none = secure.without_ticket
-    secure.realms.a.kinit("alice", tmp_path / "expired", life="1s")
-    time.sleep(2)
     simple = ("--source-conf", configured({"hadoop.security.authentication": "simple"}))
     open_data = ("--source-conf", configured({"dfs.data.transfer.protection": None}))
     there_is_none = "no valid Kerberos ticket"
@@ -52,7 +41,7 @@ def wrong(secure: Secure, cancelled: Path, configured: Configure, tmp_path: Path
         Wrong((), none, (f"{there_is_none} in {none['KRB5CCNAME']}. Run kinit", "--source-keytab")),
         Wrong(
             (),
-            {"KRB5CCNAME": f"FILE:{tmp_path}/expired"},
+            expired,
             (("ticket has expired", there_is_none), "Run kinit"),
         ),
         Wrong(simple, {}, ("Set hadoop.security.authentication=kerberos",)),

@@ -52,8 +52,8 @@ class KafkaJob:
     """The job with one connector, and the Flink that it is for."""
 
     def __init__(self, connector: str) -> None:
+        self.connector = connector
         self._target = PROJECT / f"target-{connector}"
-        self._profile = connector
         self._build()
 
     def run(self, **arguments: object) -> Ended:
@@ -101,7 +101,7 @@ class KafkaJob:
         with building.alone():
             if stamp.exists() and stamp.read_text() == wanted:
                 return
-            maven = ["mvn", "-q", "-B", "-f", str(PROJECT / "pom.xml"), f"-P{self._profile}"]
+            maven = ["mvn", "-q", "-B", "-f", str(PROJECT / "pom.xml"), f"-P{self.connector}"]
             goals = ["clean", "compile", "dependency:build-classpath"]
             done = subprocess.run(
                 [*maven, *goals, f"-Dmdep.outputFile={self._target / 'classpath'}"],
