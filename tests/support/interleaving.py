@@ -15,9 +15,7 @@ from tests.support.simulated import Moment, SimulatedDisk
 from tests.support.waiting import PATIENCE
 
 _PATIENCE = PATIENCE  # real seconds; a run that takes no step for so long hangs
-
-_BLOCKED = 0.005  # real seconds; a run that takes no step for so long waits for a lock
-
+_LOOK = 0.005  # real seconds between two looks at who moves
 
 Step: TypeAlias = "tuple[str, str]"
 
@@ -58,7 +56,7 @@ class Interleaving:
 
     def play(self) -> None:
         """Run all to their ends; `outcomes` has what each gave or raised."""
-        self._disk.hook = self._at_a_step
+        self._disk.hook, self._disk.waiting = self._at_a_step, self._at_a_lock
         with _children_belong_to_their_parents():
             for number, thread in enumerate(self._threads):
                 thread.run_number = number  # type: ignore[attr-defined]
@@ -67,20 +65,16 @@ class Interleaving:
                 pass
             for thread in self._threads:
                 thread.join(_PATIENCE)
-        self._disk.hook = lambda *_: None
+        self._disk.hook, self._disk.waiting = lambda *_: None, lambda _: None
 
     def _turn(self) -> bool:
         """Wait until nobody moves, then let one move; False when all have ended."""
         with self._condition:
             until = time.monotonic() + _PATIENCE
-            while not self._condition.wait_for(self._nobody_moves, _BLOCKED):
+            while not self._condition.wait_for(self._nobody_moves, _LOOK):
                 assert time.monotonic() < until, f"a run hangs: {self.steps[-3:]}"
                 if self._granted in self._waiting:
                     self._granted = None  # its step failed, and another thread of the run waits
-                elif self._disk.is_locked and self._granted is not None:
-                    # until the one that takes over a lease is done
-                    self._blocked.add(self._granted)
-                    self._granted = None
             if not self._waiting:
                 return False
             chosen = self._pick({number: queue[0].step for number, queue in self._waiting.items()})
@@ -95,8 +89,21 @@ class Interleaving:
     def _nobody_moves(self) -> bool:
         if self._granted is not None:
             return False
-        blocked = len(self._blocked) if self._disk.is_locked and self._waiting else 0
-        return len(self._waiting) + len(self.outcomes) + blocked == len(self._threads)
+        still = {*self._waiting, *self.outcomes, *self._blocked}
+        return len(still) == len(self._threads)
+
+    def _at_a_lock(self, waits: bool) -> None:
+        """Go on without a run that waits for the lock of another one, until that gives it back."""
+        number = getattr(threading.current_thread(), "run_number", None)
+        if number is None:
+            return
+        with self._condition:
+            if waits:
+                self._settle(number)
+                self._blocked.add(number)
+            else:
+                self._blocked.clear()
+            self._condition.notify()
 
     def _at_a_step(self, moment: Moment, verb: str, uri: str) -> None:
         number = getattr(threading.current_thread(), "run_number", None)

@@ -72,13 +72,15 @@ class SimulatedDisk(RenamingStorage):
     the step, what it raises "torn" in the midst of it: a write has left a random part of its bytes,
     a rename by links both names. With `links` a rename that does not replace is link(2) and
     unlink(2), and a file is taken over under a lock, as on a local filesystem; else both are as on
-    HDFS. While it `is_locked` another run that takes a file over would wait.
+    HDFS. A thread that waits for that lock calls `waiting(True)` before, and who gives the lock
+    back calls `waiting(False)`: from then on one of those who waited moves again.
     """
 
     def __init__(
         self, state: State | None = None, clock: Clock | None = None, links: bool = False
     ) -> None:
         self.hook: Hook = lambda *_: None
+        self.waiting: Callable[[bool], None] = lambda _: None
         self.clock = clock or Clock()
         self.links = links
         self.pieces = 2  # writes that a chunk of content takes
@@ -86,18 +88,14 @@ class SimulatedDisk(RenamingStorage):
         self._tree: dict[str, Mapping[str, File | None]] = dict(state or {})
         self._links: dict[str, str] = {}  # symbolic links to directories
         self._lock = threading.RLock()
-        self._take_over_lock = threading.Lock()
+        self._take_overs = threading.Condition()
+        self._is_taking_over = False
         self._draw = random.Random(0)
 
     def snapshot(self) -> State:
         """All that the disk holds now; another disk can be made of it."""
         with self._lock:
             return dict(self._tree)
-
-    @property
-    def is_locked(self) -> bool:
-        """Whether a file is being taken over."""
-        return self._take_over_lock.locked()
 
     def become(self, state: State) -> None:
         """Hold what a snapshot held."""
@@ -206,13 +204,28 @@ class SimulatedDisk(RenamingStorage):
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
         if not self.links:
             return super().take_over(uri, seen, data)
-        with contextlib.suppress(FileNotFoundError), self._take_over_lock:
+        with contextlib.suppress(FileNotFoundError), self._taking_over():
             with self.open(uri) as stream:
                 as_seen = stream.read() == seen
             if as_seen:
                 self.put(uri, lambda: [data])
             return as_seen
         return False
+
+    @contextlib.contextmanager
+    def _taking_over(self) -> Iterator[None]:
+        with self._take_overs:
+            while self._is_taking_over:
+                self.waiting(True)
+                self._take_overs.wait()
+            self._is_taking_over = True
+        try:
+            yield
+        finally:
+            with self._take_overs:
+                self._is_taking_over = False
+                self.waiting(False)
+                self._take_overs.notify_all()
 
     def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # memory has no order to keep
         uri = self._followed(uri)
