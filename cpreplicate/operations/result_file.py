@@ -20,11 +20,13 @@ _OF_NAME = 40  # characters in the name of the temporary file, of which a filesy
 def replica_around(path: str) -> str | None:
     """Return the replica that a local file would lie in, None if it would lie in none.
 
-    A replica has only the files that cpreplicate recorded there. Symbolic links are followed.
-    Raises `OSError` if a directory cannot be entered.
+    A replica has only the files that cpreplicate recorded there. Symbolic links are followed, also
+    one at `path`: who appends to it writes where it leads. Raises `OSError` if a
+    directory cannot be entered.
     """
     directory = Path(os.path.realpath(Path(path).parent))
-    for each in (directory, *directory.parents):
+    led_to = Path(os.path.realpath(path)).parent
+    for each in (directory, *directory.parents, led_to, *led_to.parents):
         if (each / OWN / MARKER).is_file():
             return str(each)
     return None

@@ -123,9 +123,11 @@ def test_a_log_file_in_a_replica_is_refused_and_nothing_is_done(directory):
     assert sync(directory).returncode == 0
     (replica,) = (directory / "dcB").iterdir()
     before = sorted(replica.rglob("*"))
-    refused = sync(directory, "--log-file", f"dcB/{replica.name}/run.log")
-    assert refused.returncode == 2
-    assert f"--log-file dcB/{replica.name}/run.log would be in the replica" in refused.stderr
+    (directory / "link.log").symlink_to(replica / "shared" / "run.log")
+    for place in (f"dcB/{replica.name}/run.log", "link.log"):
+        refused = sync(directory, "--log-file", place)
+        assert refused.returncode == 2
+        assert f"--log-file {place} would be in the replica" in refused.stderr
     assert sorted(replica.rglob("*")) == before
 
 

@@ -23,6 +23,16 @@ pytestmark = pytest.mark.xdist_group("kerberos")
 _MANY = {f"shared/{number}": 5000 for number in range(30)}  # 25 s at 6 KB/s
 _LIFE = 12  # seconds: more than the tickets of `short` last
 
+of_each_service = pytest.mark.parametrize(
+    ("command", "client"),
+    [
+        ("watch", "native"),
+        parts.rest("fleet", "hadoop"),
+        parts.nightly("watch", "hadoop"),
+        parts.nightly("fleet", "native"),
+    ],
+)
+
 
 class Running:
     """A command of cpreplicate that runs, and what it has printed."""
@@ -58,15 +68,7 @@ def running(secure: Secure, log: Path, words: Sequence[object], cache: str) -> I
         started.process.wait(timeout=PATIENCE)
 
 
-@pytest.mark.parametrize(
-    ("command", "client"),
-    [
-        ("watch", "native"),
-        parts.rest("fleet", "hadoop"),
-        parts.nightly("watch", "hadoop"),
-        parts.nightly("fleet", "native"),
-    ],
-)
+@of_each_service
 def test_a_service_outlives_the_ticket_of_its_keytab(
     secure: Secure, tmp_path: Path, command: str, client: str
 ) -> None:
@@ -85,15 +87,7 @@ def test_a_service_outlives_the_ticket_of_its_keytab(
         service_.prints("chk-2")
 
 
-@pytest.mark.parametrize(
-    ("command", "client"),
-    [
-        ("watch", "native"),
-        parts.rest("fleet", "hadoop"),
-        parts.nightly("watch", "hadoop"),
-        parts.nightly("fleet", "native"),
-    ],
-)
+@of_each_service
 def test_a_service_goes_on_when_there_is_a_new_ticket(
     secure: Secure, checkpoint: str, target: str, command: str, client: str, tmp_path: Path
 ) -> None:
