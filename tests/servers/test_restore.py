@@ -179,7 +179,9 @@ def test_a_replica_kept_up_while_the_job_runs_is_restored_exactly(
     committed = [report for report in reports if report and report["committed"]]
     assert len(committed) >= 3
     assert all(report["keep"]["files"] > 0 for report in committed[1:])
-    assert [path.name for path in (target / stopped.job_id).glob("chk-*")] == [stopped.newest.name]
+    # files of a sync of which the source moved on may be left to `sweep`, in their directory
+    published = (target / stopped.job_id).glob("chk-*/_metadata")
+    assert [path.parent.name for path in published] == [stopped.newest.name]
     with moved_away(side):
         assert_restores_twice(flink, replica, Job(), "NO_CLAIM")
 
