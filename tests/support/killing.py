@@ -223,7 +223,7 @@ class Victim:
         self._mark = uuid.uuid4().hex
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
         command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
-        environment = {**os.environ, _MARK: self._mark}
+        environment = {**os.environ, _MARK: self._mark, "PYTHONFAULTHANDLER": "1"}
         self._process = subprocess.Popen(
             command, env=environment, stdout=subprocess.DEVNULL, stderr=self._messages
         )
@@ -240,8 +240,18 @@ class Victim:
         return self._process.wait(LONGEST) == -signal.SIGKILL
 
     def ended(self, seconds: float = LONGEST) -> int:
-        """Its exit code, once it has ended of itself."""
-        return self._process.wait(seconds)
+        """Its exit code, once it has ended of itself; if it does not, fail with what it waits
+        for.
+        """
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            threads_of_java = self._threads_of_java()
+            self._process.send_signal(signal.SIGABRT)  # Python prints what its threads do
+            self._process.wait(LONGEST)
+            raise AssertionError(
+                f"it has not ended\n{self.messages()}\n{threads_of_java}"
+            ) from error
 
     def messages(self) -> str:
         """Its stderr until now."""
@@ -263,6 +273,14 @@ class Victim:
                 ):
                     found.append(int(entry.name))
         return found
+
+    def _threads_of_java(self) -> str:
+        """What the threads of its Java processes do."""
+        stacks = [
+            subprocess.run(["jstack", str(pid)], capture_output=True, text=True, check=False)
+            for pid in self.processes("java")
+        ]
+        return "\n".join(stack.stdout for stack in stacks)
 
     def end(self) -> None:
         """End whatever is left of it."""
