@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from pyspark import SparkContext
 
+from cpreplicate.runners.spark.aside import Aside
 from cpreplicate.runners.tasks import EngineLost
 
 _log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ FIRST_SECONDS = 600.0
 _TO_END = 10.0  # seconds that the end of a run takes, of those that it may wait
 _PAUSE = 1.0  # seconds between two looks
 _CONNECT_SECONDS = 3.0
+_ANSWER_SECONDS = 6.0  # for Spark's own JVM and the names of its machines
 _MOST_ASKED = 64  # executors that are connected to in one look
 _STANDALONE = "spark://"
 _DRIVER = "driver"  # its id among those of executors
@@ -147,20 +149,27 @@ class Engine:
         self.comes_and_goes = context.getConf().get(_DYNAMIC) == "true"
         self._masters = masters(self.master)
         self._places: Places = {}
+        self._question: Aside[bool] | None = None
 
     def answers(self) -> bool:
         """Return whether an executor answers.
 
         Those count that Spark considers alive. If no standalone master answers, who could report
-        that they are gone, one of them must accept a connection.
+        that they are gone, one of them must accept a connection. If Spark itself does not answer,
+        none does: its locks may be held without end by a thread that waits for the cluster.
         """
         if LOCAL.fullmatch(self.master):
             return True  # tasks run in the process of the driver
+        question = self._question or Aside(self._is_answered)
+        self._question = None if question.wait(_ANSWER_SECONDS) else question
+        return self._question is None and question.result()
+
+    def _is_answered(self) -> bool:
         try:
             return self._has_executors() and self._is_reached()
-        except Exception as error:  # noqa: BLE001  # py4j's of a JVM that has ended, as do its jobs
+        except Exception as error:  # noqa: BLE001  # py4j's of a JVM or a session that has ended
             _log.debug("the executors of Spark are not known: %s", error)
-            return True
+            return False
 
     def _has_executors(self) -> bool:
         return bool(self._context._jsc.sc().getExecutorIds().size())

@@ -12,8 +12,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from pyspark import SparkContext, TaskContext
@@ -26,6 +26,7 @@ from cpreplicate.runners.copy_rows import Copies, sizes_of
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.spark import executors, failures, session
+from cpreplicate.runners.spark.aside import Aside
 from cpreplicate.runners.spark.clocks import DriverClock
 from cpreplicate.runners.spark.engine import Engine, EngineWatch, watching
 from cpreplicate.runners.spark.reports import ProgressReports, Reporter
@@ -36,13 +37,15 @@ from cpreplicate.runners.spark.transport import (
     encode,
     encode_outcomes,
 )
-from cpreplicate.runners.tasks import Copy, Outcome, RunnerStopped, Task
+from cpreplicate.runners.tasks import Copy, EngineLost, Outcome, RunnerStopped, Task
 from cpreplicate.storage import Sides
 from cpreplicate.storage.rpc import RpcAddress, serve
 from cpreplicate.storage.wrappers.limits import pace
 
 _Batch = Sequence[Task]
 _CANCEL_SECONDS = 0.5  # between two checks whether a job is to be cancelled
+# for the end of a cancelled job of an engine that is lost, of the seconds that its end may take
+_END_SECONDS = 4.0
 # for short tasks: each costs its slot some 50 ms, most of it waiting (measured on 4.3), more than a
 # check of one job
 _TASKS_A_SLOT = 32
@@ -139,7 +142,10 @@ class SparkRunner:
         It has ended, as when its application failed, or its executors do not answer.
         """
         started = self._started
-        return started is not None and (started.watch.is_lost or not _is_running(started.context))
+        return started is not None and (self._is_lost() or not _is_running(started.context))
+
+    def _is_lost(self) -> bool:
+        return self._started is not None and self._started.watch.is_lost
 
     def limited(self, sides: Sides) -> Sides:
         """Return sides for executors, which ask the driver's rate limiter."""
@@ -221,16 +227,17 @@ class SparkRunner:
             return list(context.parallelize(items, tasks).map(function).collect())
 
         self._groups.add(group)
-        with watch.job(), ThreadPoolExecutor(1, thread_name_prefix="spark") as pool:
-            collecting = pool.submit(job)
+        with watch.job():
+            collecting = Aside(job)
             try:
-                while wait([collecting], _CANCEL_SECONDS).not_done:
-                    if self._is_cancelled:  # perhaps before Spark knew of the job
-                        _cancel(context, group)
+                while not collecting.wait(_CANCEL_SECONDS):
+                    if self._is_cancelled:
+                        raise RunnerStopped
                     watch.check()
                 return collecting.result()
-            except BaseException:
-                _cancel(context, group)
+            except BaseException as error:
+                is_lost = isinstance(error, EngineLost)
+                collecting.end(partial(_cancel, context, group), _END_SECONDS if is_lost else None)
                 raise
             finally:
                 self._groups.discard(group)
@@ -249,7 +256,7 @@ class SparkRunner:
 
     def _start(self) -> _Started:
         enter = self._resources.enter_context
-        context = enter(session.session(self._execution, self._levels))
+        context = enter(session.session(self._execution, self._levels, self._is_lost))
         conf = context.getConf()
         host, bind, port = (
             conf.get(name)

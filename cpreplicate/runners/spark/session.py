@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -17,6 +18,7 @@ import time
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -27,6 +29,7 @@ from cpreplicate.errors import CpreplicateError, UsageError
 from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions, is_submitted
+from cpreplicate.runners.spark.aside import Aside
 from cpreplicate.runners.spark.engine import LOCAL, wait_for_master
 
 TRIES = 4
@@ -49,6 +52,8 @@ _ALWAYS_PRINTED = re.compile(
 # Seconds without another executor after which the present ones are considered all.
 _SETTLED = 0.5
 _PATIENCE = 10.0  # seconds to wait for the first executor
+_STOP_SECONDS = 60.0  # for the end of a session; then its JVM is killed
+_STOP_LOST_SECONDS = 4.0  # if its executors do not answer
 _POOLS = """<?xml version="1.0"?>
 <allocations>{}
 </allocations>
@@ -71,18 +76,20 @@ def is_elsewhere(execution: ExecutionOptions) -> bool:
 
 
 @contextlib.contextmanager
-def session(execution: ExecutionOptions, pools: int = 0) -> Iterator[SparkContext]:
+def session(
+    execution: ExecutionOptions, pools: int = 0, is_lost: Callable[[], bool] = lambda: False
+) -> Iterator[SparkContext]:
     """Provide a context whose executors have this package.
 
     A new one ends with the block; an existing one stays. `pools` is the number of priority levels
-    of jobs; `level-0` is the most important.
+    of jobs; `level-0` is the most important. `is_lost`: its executors do not answer.
     """
     existing = _existing()
     with contextlib.ExitStack() as resources:
         directory = Path(
             resources.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-"))
         )
-        context = existing or resources.enter_context(_own(execution, directory, pools))
+        context = existing or resources.enter_context(_own(execution, directory, pools, is_lost))
         refuse_unrunnable(context.getConf().get)
         context.addPyFile(_shipped(directory))
         yield context
@@ -107,7 +114,9 @@ def tries(context: SparkContext) -> int:
 
 
 @contextlib.contextmanager
-def _own(execution: ExecutionOptions, directory: Path, pools: int) -> Iterator[SparkContext]:
+def _own(
+    execution: ExecutionOptions, directory: Path, pools: int, is_lost: Callable[[], bool]
+) -> Iterator[SparkContext]:
     if not is_submitted() and not has_passwd_entry():
         raise CpreplicateError(
             f"Spark cannot start: user id {os.geteuid()} has no passwd entry, which Hadoop's login"
@@ -125,7 +134,7 @@ def _own(execution: ExecutionOptions, directory: Path, pools: int) -> Iterator[S
     try:
         yield context
     finally:
-        _stop(context)
+        _stop(context, _STOP_LOST_SECONDS if is_lost() else _STOP_SECONDS)
 
 
 def _master(execution: ExecutionOptions) -> str:
@@ -292,8 +301,20 @@ def _own_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def _stop(context: SparkContext) -> None:
-    """Stop Spark, even if its JVM is gone, so that this process can start another session."""
+def _stop(context: SparkContext, seconds: float) -> None:
+    """Stop Spark, even if its JVM is gone, so that this process can start another session.
+
+    If that takes longer than some seconds, kill the JVM.
+    """
+    stopping = Aside(partial(_stop_or_clean_up, context))
+    if not stopping.wait(seconds) and (process := _jvm_process()) is not None:
+        process.kill()
+        stopping.wait()
+    if stopping.wait(0):
+        stopping.result()
+
+
+def _stop_or_clean_up(context: SparkContext) -> None:
     with warnings.catch_warnings():
         # pyspark warns in some cases that its JVM is gone
         warnings.simplefilter("error", RuntimeWarning)
@@ -304,14 +325,20 @@ def _stop(context: SparkContext) -> None:
             _forget_jvm()
 
 
+def _jvm_process() -> subprocess.Popen[bytes] | None:
+    """Return the process of the JVM; None under `spark-submit`, which runs in it."""
+    return getattr(SparkContext._gateway, "proc", None)
+
+
 def _forget_jvm() -> None:
     """Reap the JVM that is gone, so that the next session does not call it."""
-    process = getattr(SparkContext._gateway, "proc", None)
+    process = _jvm_process()
     SparkContext._gateway = SparkContext._jvm = None
     if process is not None:
         process.kill()
         with contextlib.suppress(OSError):  # the pipe is broken
-            process.stdin.close()
+            if process.stdin is not None:
+                process.stdin.close()
         process.wait()
 
 
