@@ -8,8 +8,12 @@ from cpreplicate.runners.spark.aside import Aside
 from tests.support.waiting import PATIENCE
 
 
+def fail():
+    raise KeyError("no such key")
+
+
 def test_returns_what_the_call_returned_and_raises_what_it_raised():
-    answer, failure = Aside(lambda: 42), Aside(lambda: {}["no such key"])
+    answer, failure = Aside(lambda: 42), Aside(fail)
     assert answer.wait(PATIENCE)
     assert answer.result() == 42
     assert failure.wait(PATIENCE)
@@ -46,5 +50,5 @@ def test_a_cancellation_that_fails_is_reported():
     never = threading.Event()
     call = Aside(never.wait)
     with pytest.raises(KeyError):
-        call.end(lambda: {}["no such key"])
+        call.end(fail)
     never.set()
