@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pytest
 
@@ -41,11 +41,19 @@ BUILD_SECONDS = PATIENCE
 RUN_SECONDS = PATIENCE
 _OPENED = ("lang", "lang.reflect", "util", "util.concurrent", "net", "io", "nio", "text", "time")
 _SHORT_RUNS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]  # start quickly; not for measuring
+_COPY = ("org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy", "-Dmdep.overWrite=false")
 _JVM = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED]
 
 
 class FlinkError(Exception):
     """The harness itself, not the job, failed."""
+
+
+class Plugin(NamedTuple):
+    """A filesystem that Flink loads as a plugin, such as `s3-fs-hadoop`, and its configuration."""
+
+    name: str
+    configuration: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -311,13 +319,16 @@ class RunningJob:
 class Flink:
     """Flink of one version.
 
-    `hadoop_conf` is the directory with the configuration of its Hadoop, if that needs any.
+    `hadoop_conf` is the directory with the configuration of its Hadoop, if that needs any. It loads
+    `plugin` from Flink's own release.
     """
 
-    def __init__(self, version: Version, hadoop_conf: Path | None = None) -> None:
+    def __init__(
+        self, version: Version, hadoop_conf: Path | None = None, plugin: Plugin | None = None
+    ) -> None:
         self.version = version
         self.release = VERSIONS[version]
-        self._hadoop_conf = hadoop_conf
+        self._hadoop_conf, self._plugin = hadoop_conf, plugin
         self._target = PROJECT / f"target-{version}"
         self._scratch = Path(tempfile.mkdtemp(prefix=f"cpreplicate-flink-{version}-"))
         self._server: _Process | None = None
@@ -342,8 +353,25 @@ class Flink:
             stamp = self._target / "stamp"
             wanted = _digest_of_sources()
             if not (stamp.exists() and stamp.read_text() == wanted):
-                _maven(self.version)
+                _maven(self.version, "clean", "compile")
                 stamp.write_text(wanted)
+            if self._plugin is not None:
+                self._load(self._plugin)
+
+    def _load(self, plugin: Plugin) -> None:
+        """Put a plugin of this release, and its configuration, where this Flink looks for them."""
+        place, name = self._target / "plugins" / plugin.name, f"flink-{plugin.name}"
+        jar = place / f"{name}-{self.release}.jar"
+        if not jar.exists():
+            artifact = f"org.apache.flink:{name}:{self.release}"
+            _maven(self.version, *_COPY, f"-Dartifact={artifact}", f"-DoutputDirectory={place}")
+        used = self._scratch / "plugins" / plugin.name
+        used.mkdir(parents=True)
+        (used / jar.name).symlink_to(jar)
+        lines = [f"{key}: {json.dumps(value)}" for key, value in plugin.configuration.items()]
+        conf = self._scratch / "conf"
+        conf.mkdir()
+        (conf / "config.yaml").write_text("\n".join(lines) + "\n")
 
     def run(
         self,
@@ -441,11 +469,25 @@ class Flink:
 
     def _spawn(self) -> _Process:
         command = self._java("cpreplicate.Harness", "serve", options=["-Xmx768m", *_SHORT_RUNS])
-        return _Process(command, self._scratch, _environment(self._hadoop_conf))
+        return _Process(command, self._scratch, self._environment())
+
+    def _environment(self) -> dict[str, str]:
+        """Return an environment in which the only configuration is its own.
+
+        This machine may have a Hadoop or a Flink of its own.
+        """
+        others = ("HADOOP_", "FLINK_")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+        conf, plugins = self._scratch / "conf", self._scratch / "plugins"
+        own = {"FLINK_CONF_DIR": str(conf), "FLINK_PLUGINS_DIR": str(plugins)}
+        hadoop = {"HADOOP_CONF_DIR": str(self._hadoop_conf)} if self._hadoop_conf else {}
+        return {**kept, **hadoop, **(own if self._plugin is not None else {})}
 
     def _java(self, main: str, *words: str, options: Sequence[str]) -> list[str]:
         flink = (self._target / "classpath.txt").read_text().strip()
-        classpath = ":".join([str(self._target / "classes"), flink, *map(str, _hadoop_client())])
+        # a plugin has a Hadoop of its own, which would read the defaults of this one
+        hadoop = _hadoop_client() if self._plugin is None else []
+        classpath = ":".join([str(self._target / "classes"), flink, *map(str, hadoop)])
         temporary = f"-Djava.io.tmpdir={self._scratch}"
         return ["java", *options, *_JVM, temporary, "-cp", classpath, main, *words]
 
@@ -456,15 +498,6 @@ def _hadoop_client() -> list[Path]:
     assert spec is not None
     assert spec.origin is not None
     return sorted((Path(spec.origin).parent / "jars").glob("hadoop-client-*.jar"))
-
-
-def _environment(hadoop_conf: Path | None) -> dict[str, str]:
-    """Return an environment in which Hadoop's only configuration is `hadoop_conf`.
-
-    This machine may have a Hadoop of its own.
-    """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HADOOP_")}
-    return {**kept, "HADOOP_CONF_DIR": str(hadoop_conf)} if hadoop_conf else kept
 
 
 def _run_words(
@@ -501,10 +534,10 @@ def _digest_of_sources() -> str:
     return digest.hexdigest()
 
 
-def _maven(version: Version) -> None:
+def _maven(version: Version, *goals: str) -> None:
     """Offline where everything is cached, which takes seconds; else with the network."""
     for offline in (["--offline"], []):
-        command = ["mvn", "-q", "-B", *offline, f"-Pflink{version}", "clean", "compile"]
+        command = ["mvn", "-q", "-B", *offline, f"-Pflink{version}", *goals]
         done = subprocess.run(
             command,
             cwd=PROJECT,

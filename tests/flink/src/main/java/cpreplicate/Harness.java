@@ -8,7 +8,9 @@ import java.util.Arrays;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import org.apache.flink.configuration.Configuration;
+import org.apache.flink.configuration.GlobalConfiguration;
 import org.apache.flink.core.fs.FileSystem;
+import org.apache.flink.core.plugin.PluginUtils;
 
 /**
  * `run --option value …` runs one job; `refs DIRECTORY` dumps a checkpoint; `serve` takes such commands from stdin, one a
@@ -20,7 +22,9 @@ public final class Harness {
     private Harness() {}
 
     public static void main(String[] words) throws Exception {
-        FileSystem.initialize(new Configuration(), null); // as Flink's processes do; only so is HADOOP_CONF_DIR read
+        // as Flink's processes do; only so are HADOOP_CONF_DIR, FLINK_CONF_DIR and FLINK_PLUGINS_DIR read
+        Configuration configuration = GlobalConfiguration.loadConfiguration();
+        FileSystem.initialize(configuration, PluginUtils.createPluginManagerFromRootFolder(configuration));
         Harness harness = new Harness();
         if (words.length == 1 && words[0].equals("serve")) {
             harness.listen();
