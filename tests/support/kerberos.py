@@ -281,7 +281,7 @@ class Secure(NamedTuple):
         if not directory.exists():
             both = {**self.b.conf, **self.a.conf}
             # what a client does that can do each of them
-            both["hadoop.rpc.protection"] = "authentication,privacy"
+            both["hadoop.rpc.protection"] = "authentication,integrity,privacy"
             directory.mkdir()
             (directory / "core-site.xml").write_text(site_xml(both))
         return directory
