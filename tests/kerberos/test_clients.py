@@ -15,6 +15,7 @@ import pytest
 
 from tests.kerberos.conftest import FILES, keytab_of, replica_of
 from tests.support import parts
+from tests.support.doctor import parsed
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import write_checkpoint
 from tests.support.kerberos import Secure
@@ -22,6 +23,7 @@ from tests.support.kerberos import Secure
 pytestmark = pytest.mark.xdist_group("kerberos")
 
 CLIENTS = ["native", "hadoop"]
+FALLBACK = "ipc.client.fallback-to-simple-auth-allowed=true"
 _SPARK = ("--runner", "spark", "--master", "local[2]")
 
 
@@ -127,11 +129,17 @@ def test_a_secure_source_with_a_target_without_kerberos(
     conf = ["--target-conf", insecure.write_conf_dir(tmp_path / "insecure")]
     ticket, place = secure.ticket("alice"), [checkpoint, target]
     if client == "hadoop":
-        refused = secure.run("sync", *place, *secure.conf[:2], *conf, *chosen, "-q", **ticket)
+        words, remedy = [*place, *secure.conf[:2], *conf, *chosen, "-q"], f"Set {FALLBACK} for both"
+        refused = secure.run("sync", *words, **ticket)
         assert refused.returncode == 7, refused
-        assert "Set ipc.client.fallback-to-simple-auth-allowed=true for both" in refused.stderr
+        assert remedy in refused.stderr
+        done = secure.run("doctor", *words, "--output", "json", "--retry-for", "1s", **ticket)
+        found = parsed(done.returncode, done.stdout)
+        assert found.code == 7, found
+        assert found.status("target reach") == "failed", found
+        assert remedy in found.text("target reach")
         for side in ("source", "target"):
-            conf += [f"--{side}-conf", "ipc.client.fallback-to-simple-auth-allowed=true"]
+            conf += [f"--{side}-conf", FALLBACK]
     synced = secure.run("sync", *place, *secure.conf[:2], *conf, *chosen, **ticket)
     assert synced.returncode == 0, synced
     verified = secure.run("verify", replica_of(target), *conf[:2], "--content")

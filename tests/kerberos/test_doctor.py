@@ -101,6 +101,12 @@ def test_what_is_lacking_is_found_and_nothing_where_a_sync_could_run(
                 reach,
                 "Set hadoop.security.authentication=kerberos",
             ),
+            Lacking(
+                (web, *secure.conf[:2], "--source-conf", "token=abcdef"),
+                {},
+                reach,
+                "Correct the option token, user or proxy_to",
+            ),
         ]
 
     def complaint(lacking: Lacking) -> object:
