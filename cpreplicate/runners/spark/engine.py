@@ -139,12 +139,18 @@ def watching(engine: Engine, timeout: float | None) -> Iterator[EngineWatch]:
 class Engine:
     """The executors of a session.
 
-    `heard` returns when a task reported last, as of `time.monotonic`. `comes_and_goes`: executors
-    may be released between two jobs.
+    `heard` returns when a task reported last, as of `time.monotonic`. Spark itself has
+    `answer_within` seconds for an answer. `comes_and_goes`: executors may be released between two
+    jobs.
     """
 
-    def __init__(self, context: SparkContext, heard: Callable[[], float]) -> None:
-        self._context, self._heard = context, heard
+    def __init__(
+        self,
+        context: SparkContext,
+        heard: Callable[[], float],
+        answer_within: float = _ANSWER_SECONDS,
+    ) -> None:
+        self._context, self._heard, self._answer_within = context, heard, answer_within
         self.master = str(context.master)
         self.comes_and_goes = context.getConf().get(_DYNAMIC) == "true"
         self._masters = masters(self.master)
@@ -161,7 +167,7 @@ class Engine:
         if LOCAL.fullmatch(self.master):
             return True  # tasks run in the process of the driver
         question = self._question or Aside(self._is_answered)
-        self._question = None if question.wait(_ANSWER_SECONDS) else question
+        self._question = None if question.wait(self._answer_within) else question
         return self._question is None and question.result()
 
     def _is_answered(self) -> bool:

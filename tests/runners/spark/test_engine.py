@@ -2,6 +2,9 @@
 
 import contextlib
 import socket
+import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,11 +12,13 @@ from cpreplicate.runners import EngineLost
 from cpreplicate.runners.spark.engine import (
     FIRST_SECONDS,
     LOST_SECONDS,
+    Engine,
     EngineWatch,
     Places,
     accepts_any,
     wait_for_master,
 )
+from tests.support.waiting import PATIENCE
 
 MASTER = "spark://driver:7077"
 
@@ -103,6 +108,40 @@ def test_executors_that_are_released_between_jobs_have_the_time_of_the_first_one
     cluster.answers = False
     with cluster.watch.job():
         assert cluster.is_lost_after(LOST_SECONDS) is not comes_and_goes
+
+
+def spark(executors):
+    """A session on a cluster manager of which `executors` returns how many are alive."""
+    scheduler = SimpleNamespace(getExecutorIds=lambda: SimpleNamespace(size=executors))
+    return SimpleNamespace(master="yarn", getConf=dict, _jsc=SimpleNamespace(sc=lambda: scheduler))
+
+
+def test_a_spark_that_does_not_answer_has_no_executor_that_does_until_it_answers():
+    may_answer = threading.Event()
+
+    def executors():
+        may_answer.wait()
+        return 2
+
+    engine = Engine(spark(executors), lambda: 0.0, answer_within=0.01)
+    assert not engine.answers()
+    assert not engine.answers()
+    may_answer.set()
+    end = time.monotonic() + PATIENCE
+    while not engine.answers():
+        assert time.monotonic() < end
+
+
+@pytest.mark.parametrize(("alive", "answers"), [(2, True), (0, False)])
+def test_executors_that_spark_considers_alive_answer(alive, answers):
+    assert Engine(spark(lambda: alive), lambda: 0.0).answers() is answers
+
+
+def test_a_session_that_has_ended_has_no_executor():
+    def ended():
+        raise RuntimeError("the session has ended")
+
+    assert not Engine(spark(ended), lambda: 0.0).answers()
 
 
 def free_port():
