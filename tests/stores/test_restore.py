@@ -92,14 +92,22 @@ def assert_restores_twice(
     assert second.exact, second.failure
 
 
+def replica_of_a_job_that_is_gone(
+    flink: Flink, store: Store, root: str, side: Path, paths: str
+) -> str:
+    """Replicate a job's checkpoint from files to the store, and remove the files."""
+    source = flink.run(side, checkpoints=3)
+    assert source.failure is None
+    synced(store, source.newest, root, "--paths", paths)
+    shutil.rmtree(side)
+    return f"{root}/{source.job_id}/{source.newest.name}"
+
+
 def test_a_replica_in_a_store_is_restored_exactly_with_the_source_gone(
     flink_beside: Flink, store: Store, root: str, tmp_path: Path
 ) -> None:
-    source = flink_beside.run(tmp_path / "a", checkpoints=3)
-    assert source.failure is None
-    synced(store, source.newest, root, "--paths", "relative")
-    shutil.rmtree(tmp_path / "a")
-    replica = f"{root}/{source.job_id}/{source.newest.name}"
+    place = (store, root, tmp_path / "a")
+    replica = replica_of_a_job_that_is_gone(flink_beside, *place, "relative")
     assert_restores_twice(flink_beside, replica, tmp_path / "b")
 
 
@@ -110,12 +118,9 @@ class TestAJobWithCheckpointsInTheStore:
     def test_goes_on_from_its_replica_there_and_claims_it(
         self, flink_beside: Flink, store: Store, root: str, tmp_path: Path
     ) -> None:
-        source = flink_beside.run(tmp_path / "a", checkpoints=3)
-        assert source.failure is None
+        place = (store, root, tmp_path / "a")
         # after CLAIM, Flink cannot restore the follow-up of relative paths
-        synced(store, source.newest, root, "--paths", "absolute")
-        shutil.rmtree(tmp_path / "a")
-        replica = f"{root}/{source.job_id}/{source.newest.name}"
+        replica = replica_of_a_job_that_is_gone(flink_beside, *place, "absolute")
         assert_restores_twice(flink_beside, replica, root, "CLAIM")
 
     def test_is_replicated_there_and_to_files(
