@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ from cpreplicate.core.uri import join
 from cpreplicate.errors import exit_code_of
 from cpreplicate.storage import Side, Unreachable
 from cpreplicate.storage.base import TEMPORARY, NoAnswer
-from tests.support import checker, jobs
+from tests.support import checker, jobs, processes
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.silent import silent_server
@@ -187,19 +186,13 @@ def cluster():
         yield running
 
 
-def is_stopped(thread):
-    """Whether a thread has stopped: a signal reaches those of one process one by one."""
-    return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
 @pytest.fixture
 def frozen(cluster):
     """What freezes all servers of the cluster, until the test ends or lets them go on."""
 
     class Host:
         def freeze(self):
-            os.kill(cluster.pid, signal.SIGSTOP)
-            wait_for(lambda: all(map(is_stopped, Path(f"/proc/{cluster.pid}/task").iterdir())))
+            processes.stop(cluster.pid)
 
         def thaw(self):
             os.kill(cluster.pid, signal.SIGCONT)

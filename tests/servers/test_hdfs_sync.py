@@ -17,13 +17,12 @@ from typing import Any
 
 import pytest
 
-from cpreplicate.operations.sync import clean_up
 from cpreplicate.operations.sync import sync as sync_operation
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.verify import ALL, verify
-from cpreplicate.protocol import journal, lease, publication
+from cpreplicate.protocol import journal, json_files, lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, Transient, WriteSettings
 from cpreplicate.storage.wrappers.base import READING
@@ -83,13 +82,13 @@ def assert_restorable(replica: str, side: Side) -> None:
 def calls(request: pytest.FixtureRequest, clusters: Clusters) -> tuple[Counter[str], Counter[str]]:
     """The calls of a sync to both sides, without those that a clock triggers."""
     with pytest.MonkeyPatch.context() as patch:
-        # neither a heartbeat nor a part of the journal is due, and the check of the lease before
-        # the commit counts after it
+        # neither a heartbeat nor a part of the journal is due, the check of the lease before the
+        # commit counts after it, and the lease does not run out, however long the sync takes
         acquire = vars(lease.acquire)["__wrapped__"]
         patch.setattr(acquire, "__defaults__", (*acquire.__defaults__[:-1], NEVER))
         patch.setattr(journal.JournalWriter.__init__, "__defaults__", (NEVER, journal.FILES))
-        patch.setattr(clean_up, "JUST_CHECKED", NEVER)
-        patch.setattr(publication, "JUST_CHECKED", NEVER)
+        began = json_files.now()
+        patch.setattr(json_files, "now", lambda: began)
         return counted_calls(clusters, request.param)
 
 

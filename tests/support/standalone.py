@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.support import processes
 from tests.support.waiting import PATIENCE
 
 START_SECONDS = PATIENCE
@@ -124,7 +125,9 @@ class StandaloneCluster:
         """
         stopped = self._workers[number].children()
         try:
-            _signalled(stopped, signal.SIGSTOP)
+            for pid in stopped:
+                with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it has ended
+                    processes.stop(pid)
             yield
         finally:
             _signalled(stopped, signal.SIGCONT)

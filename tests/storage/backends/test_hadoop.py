@@ -288,9 +288,10 @@ def test_the_jvm_survives_the_ctrl_c_that_its_process_catches(run):
 def test_a_jvm_that_is_stopped_is_not_waited_for(run):
     process, jvm = run("""
         from cpreplicate.storage.backends import jvm_client
+        from tests.support import processes
         jvm = jvm_launcher.jvm()
         print(jvm.address.pid, flush=True)
-        os.kill(jvm.address.pid, signal.SIGSTOP)
+        processes.stop(jvm.address.pid)
         jvm_client.QUIET_SECONDS = 0.2
         print(jvm.is_there(), flush=True)
         os.kill(jvm.address.pid, signal.SIGKILL)
