@@ -101,8 +101,10 @@ def main() -> None:
     parser.add_argument("--expired", type=int, default=72, help="earlier ones that are not kept")
     parser.add_argument("--size", type=int, default=64 << 10, help="bytes of a new file")
     parser.add_argument("--directory", help="where to work, such as /dev/shm")
+    parser.add_argument("--pack", choices=[*_TARGETS], help="default: one after the other")
     options = parser.parse_args()
-    for pack, target in _TARGETS.items():
+    for pack in [options.pack] if options.pack else _TARGETS:
+        target = _TARGETS[pack]
         with tempfile.TemporaryDirectory(
             prefix="cpreplicate-bench-", dir=options.directory
         ) as directory:
