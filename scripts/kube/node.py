@@ -11,8 +11,10 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
 from ssl import CERT_NONE, create_default_context
 from typing import Any
@@ -61,8 +63,12 @@ def pods() -> list[str]:
 
 
 def delete(pod: str) -> None:
-    """Kill it at once."""
-    asked("DELETE", f"/api/v1/namespaces/default/pods/{pod}?gracePeriodSeconds=0")
+    """Kill it at once, unless it has gone by itself, as that of a job does with its job."""
+    try:
+        asked("DELETE", f"/api/v1/namespaces/default/pods/{pod}?gracePeriodSeconds=0")
+    except urllib.error.HTTPError as error:
+        if error.code != HTTPStatus.NOT_FOUND:
+            raise
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
