@@ -18,7 +18,8 @@ from prometheus_client.samples import Sample
 
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.nodeexporter import scraped, textfile_samples
-from tests.support.prometheus import free_port, promtool
+from tests.support.ports import free_port
+from tests.support.prometheus import promtool
 from tests.support.replicas import FILES
 from tests.support.shipped import DEPLOY, cron_commands, cronjob_command, programs, unit_command
 from tests.support.waiting import PATIENCE, wait_until

@@ -11,8 +11,10 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -37,7 +39,10 @@ import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.util.ExitUtil;
 
 /**
- * A real HDFS on loopback, in one process: {@code MiniCluster --dir D [--datanodes N] [--ha NAMESERVICE] [key=value]...}
+ * A real HDFS on loopback, in one process: {@code MiniCluster --dir D --ports P,... [--datanodes N] [--ha NAMESERVICE] [key=value]...}
+ *
+ * <p>The ports are those of each NameNode, RPC and HTTP, and then of each DataNode, data, HTTP and IPC. A port that the
+ * kernel chose would be free for every connection of the machine while its node is stopped.
  *
  * <p>Prints one JSON line when all of it is up, then answers each command (one line on stdin, words separated by tabs) with
  * one JSON line when it is done: whether that is "ok" or what is the "error", and which NameNode is "active" (-1: none).
@@ -88,6 +93,7 @@ public final class MiniCluster {
     private static final class Options {
         File directory;
         int dataNodes = 1;
+        Iterator<Integer> ports;
         String nameservice; // null: not HA
         final Configuration conf = new HdfsConfiguration();
 
@@ -95,6 +101,7 @@ public final class MiniCluster {
             for (int i = 0; i < words.length; i++) {
                 switch (words[i]) {
                     case "--dir" -> directory = new File(words[++i]);
+                    case "--ports" -> ports = Arrays.stream(words[++i].split(",")).map(Integer::valueOf).iterator();
                     case "--datanodes" -> dataNodes = Integer.parseInt(words[++i]);
                     case "--ha" -> nameservice = words[++i];
                     default -> conf.set(words[i].split("=", 2)[0], words[i].split("=", 2)[1]);
@@ -130,20 +137,39 @@ public final class MiniCluster {
     private static MiniCluster start(Options options) throws Exception {
         login(options.conf);
         MiniDFSCluster.Builder builder = new MiniDFSCluster.Builder(options.conf, options.directory);
-        builder.numDataNodes(options.dataNodes);
         if (options.nameservice != null) {
             // the DataNodes write by it for WebHDFS
             String provider = "dfs.client.failover.proxy.provider." + options.nameservice;
             options.conf.set(provider, ConfiguredFailoverProxyProvider.class.getName());
-            builder.nnTopology(new MiniDFSNNTopology().addNameservice(new MiniDFSNNTopology.NSConf(options.nameservice)
-                .addNN(new MiniDFSNNTopology.NNConf("nn0")).addNN(new MiniDFSNNTopology.NNConf("nn1"))));
         }
+        builder.nnTopology(nameNodes(options));
+        builder.numDataNodes(options.dataNodes).checkDataNodeAddrConfig(true).dataNodeConfOverlays(dataNodes(options));
         MiniCluster mini = new MiniCluster(builder.build(), options.nameservice != null);
         if (mini.ha) {
             mini.cluster.transitionToActive(0);
         }
         mini.cluster.waitActive();
         return mini;
+    }
+
+    private static MiniDFSNNTopology nameNodes(Options options) {
+        MiniDFSNNTopology.NSConf service = new MiniDFSNNTopology.NSConf(options.nameservice);
+        for (String name : options.nameservice == null ? new String[] {null} : new String[] {"nn0", "nn1"}) {
+            MiniDFSNNTopology.NNConf node = new MiniDFSNNTopology.NNConf(name);
+            service.addNN(node.setIpcPort(options.ports.next()).setHttpPort(options.ports.next()));
+        }
+        return new MiniDFSNNTopology().addNameservice(service);
+    }
+
+    private static Configuration[] dataNodes(Options options) {
+        Configuration[] overlays = new Configuration[options.dataNodes];
+        for (int i = 0; i < overlays.length; i++) {
+            overlays[i] = new Configuration(false);
+            for (String kind : new String[] {"", ".http", ".ipc"}) {
+                overlays[i].set("dfs.datanode" + kind + ".address", "127.0.0.1:" + options.ports.next());
+            }
+        }
+        return overlays;
     }
 
     /** In a secure cluster the superuser is the NameNode's principal. */

@@ -17,7 +17,8 @@ from cpreplicate.operations.observation import Observation
 from cpreplicate.output.http import ListenAddress, serve
 from cpreplicate.output.metrics import DURATIONS, FAMILIES, LOAD_GAUGES, UNMATCHED, UNSEEN
 from tests.support.jobs import JOB, write_checkpoint
-from tests.support.prometheus import free_port, prometheus, promtool
+from tests.support.ports import free_port
+from tests.support.prometheus import prometheus, promtool
 from tests.support.replicas import FILES, NEXT
 from tests.support.waiting import PATIENCE
 

@@ -19,6 +19,7 @@ import pytest
 import s3fs
 
 from tests.support.hdfs import Clusters, HdfsCluster, HdfsError
+from tests.support.ports import kernels_range
 from tests.support.s3 import FaultyProxy, S3Server
 from tests.support.waiting import PATIENCE
 
@@ -105,6 +106,15 @@ class TestHdfs:
         # the dead DataNode is still down, so what can be read is on the other one
         assert [clusters.b.get(f"/dead/{index}") for index in range(4)] == [b"data"] * 4
         clusters.b.start_datanode(0)
+
+    def test_no_connection_can_take_the_address_of_a_node_that_is_stopped(
+        self, clusters: Clusters
+    ) -> None:
+        cluster = clusters.a
+        addresses = [*cluster.namenodes, *cluster.http, *cluster.datanodes]
+        ports = {int(address.rpartition(":")[2]) for address in addresses}
+        assert len(ports) == 4
+        assert not ports & set(kernels_range())
 
     def test_a_command_that_cannot_be_done_raises_with_the_reason(self, clusters: Clusters) -> None:
         with pytest.raises(HdfsError, match="DataNode 0 is running"):

@@ -32,6 +32,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from tests.support import building
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE
 
 PROJECT = Path(__file__).resolve().parent.parent / "hdfs"
@@ -94,6 +95,7 @@ class HdfsCluster:
             *(["--ha", nameservice] if nameservice else []),
         ]
         self._words += [f"{key}={value}" for key, value in self._settings.items()]
+        self._ports = 2 * (2 if nameservice else 1) + 3 * datanodes
         self._process: _Process | None = None
         self._ready: dict[str, Any] = {}
 
@@ -124,7 +126,9 @@ class HdfsCluster:
         return started
 
     def _launch(self, options: list[str]) -> None:
-        self._process = _Process(options + self._java_options, self._words, self.superuser)
+        ports = ",".join(str(free_port()) for _ in range(self._ports))
+        words = ["--ports", ports, *self._words]
+        self._process = _Process(options + self._java_options, words, self.superuser)
 
     def _wait_until_ready(self) -> None:
         self._ready = self._running.answer(START_SECONDS)

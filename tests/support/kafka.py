@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.support import building
-from tests.support.prometheus import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE, wait_until
 
 PROJECT = Path(__file__).resolve().parent.parent / "kafka"

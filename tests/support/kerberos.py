@@ -22,6 +22,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.hdfs import PROJECT, HdfsCluster, site_xml
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE, wait_until
 
 FIRST, SECOND = "A.TEST", "B.TEST"
@@ -41,7 +42,7 @@ class Realm:
     def __init__(self, name: str, directory: Path) -> None:
         self.name = name
         self.host = _HOSTS[name]
-        self.port = _free_port()
+        self.port = free_port()
         self._directory = directory / name
         self._directory.mkdir()
         self._conf = directory / "krb5.conf"
@@ -379,8 +380,3 @@ def _krb5_conf(realms: Iterable[Realm]) -> str:
         " dns_lookup_kdc = false\n dns_lookup_realm = false\n udp_preference_limit = 1\n"
         f"[realms]\n{addresses}[domain_realm]\n{hosts}"
     )
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

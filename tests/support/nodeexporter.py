@@ -10,7 +10,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from tests.support.prometheus import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE, wait_until
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE
 
 _CONFIGURATION = """\
@@ -22,12 +22,6 @@ scrape_configs:
   - job_name: cpreplicate
     static_configs: [{{targets: {targets}}}]
 """
-
-
-def free_port() -> int:
-    """A port of the loopback interface that was free just now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def promtool(*words: object, stdin: str = "") -> subprocess.CompletedProcess[str]:

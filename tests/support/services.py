@@ -16,7 +16,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.prometheus import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE
 
 Report = dict[str, Any]

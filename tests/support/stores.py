@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cpreplicate.storage import Side
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 _INSTALLED = Path(os.environ.get("CPREPLICATE_STORES", Path(__file__).parents[2] / ".stores"))
@@ -68,7 +69,7 @@ def running(name: str) -> Iterator[Store]:
         "fake-gcs-server": _fake_gcs_server,
     }
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryFile() as log:
-        port = _free_port()
+        port = free_port()
         command = commands[name](port, directory)
         assert Path(command[0]).exists(), f"{command[0]} is not there: run `make stores`"
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory)
@@ -129,11 +130,6 @@ def _with_bucket(store: Store, directory: str) -> Store:
         body, headers = b'{"name": "%s"}' % BUCKET.encode(), {"Content-Type": "application/json"}
         urllib.request.urlopen(urllib.request.Request(url, body, headers)).close()
     return store
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _answers(port: int) -> bool:

@@ -2,13 +2,14 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import parts, reached
+from tests.support import parts, ports, reached
 from tests.support.environment import without_influence
 from tests.support.waiting import PATIENCE
 
@@ -90,6 +91,29 @@ def test_signals_and_variables_of_whoever_starts_the_tests_are_reset():
     assert (variables["TERM"], variables["COLUMNS"], variables["TZ"]) == ("xterm", "80", "UTC")
     gone = {"HADOOP_CONF_DIR", "SPARK_HOME", "AWS_PROFILE", "NO_COLOR", "LC_ALL", "http_proxy"}
     assert not {*gone, "CPREPLICATE_SYNC_KEEP"} & set(variables)
+
+
+def test_a_port_is_given_once_and_is_not_one_of_those_of_the_kernel():
+    given = [ports.free_port() for _ in range(100)]
+    assert len(set(given)) == 100
+    assert not set(given) & set(ports.kernels_range())
+
+
+def test_a_port_that_any_process_listens_at_is_not_given(monkeypatch):
+    first, second = ports.free_port(), ports.free_port()
+    monkeypatch.setattr(ports, "_given", set(range(1 << 16)) - {first, second})
+    with socket.create_server(("127.0.0.1", first)):
+        assert ports.free_port() == second
+        with pytest.raises(OSError, match="no port is free"):
+            ports.free_port()
+
+
+def test_two_workers_are_never_given_the_same_port(monkeypatch):
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw1")
+    one = {ports.free_port() for _ in range(100)}
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw2")
+    other = {ports.free_port() for _ in range(100)}
+    assert not one & other
 
 
 def test_a_state_that_was_not_reached_is_listed_and_one_that_was_is_not():

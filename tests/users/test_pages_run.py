@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from tests.support.commandline import run
 from tests.support.jobs import JOB
 from tests.support.pages import RUN, Block, Run, blocks, complete, missing
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
 ID = r"55d1…|<job-id>|0{32}"
@@ -116,12 +116,6 @@ def prepare_options(directory):
     options.mkdir(parents=True)
     (options / "config.toml").write_text("[sync]\nkeep = 2\n")
     return {**prepare_replica(directory), r"^": "unset CPREPLICATE_CONFIG\n"}
-
-
-def free_port():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
 
 
 PREPARED = {

@@ -18,6 +18,7 @@ from cpreplicate.runners.spark.engine import (
     accepts_any,
     wait_for_master,
 )
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE
 
 MASTER = "spark://driver:7077"
@@ -142,11 +143,6 @@ def test_a_session_that_has_ended_has_no_executor():
         raise RuntimeError("the session has ended")
 
     assert not Engine(spark(ended), lambda: 0.0).answers()
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 def test_one_address_that_accepts_is_enough():

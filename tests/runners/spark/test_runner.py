@@ -17,6 +17,7 @@ from cpreplicate.runners import Copy, ExecutionOptions, Outcome
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.wrappers.limits import new_limits
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -118,11 +119,6 @@ def test_a_mistake_in_the_program_is_raised_and_not_reported_as_failed_files(cop
         pytest.raises(Exception, match="PythonException"),
     ):
         runner.run(copies[:1])
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 def test_silent_clients_at_the_port_of_the_driver_do_not_stop_a_run(copies):
