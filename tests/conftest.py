@@ -135,10 +135,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note the suites of this process: of a part of one, no states are demanded."""
+    """Note the suites of this process.
+
+    Of a part of one, no states are demanded, and what only `make nightly` runs is a part.
+    """
     config = session.config
     is_whole = not config.option.keyword and not any("::" in each for each in config.args)
-    paths = {item.path.relative_to(config.rootpath).as_posix() for item in session.items}
+    items = [item for item in session.items if item.get_closest_marker("nightly") is None]
+    paths = {item.path.relative_to(config.rootpath).as_posix() for item in items}
     _suites.update(paths if is_whole else ())
 
 

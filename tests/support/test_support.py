@@ -130,27 +130,39 @@ def test_a_state_that_was_not_reached_is_listed_and_one_that_was_is_not():
     assert reached.missing([], "all", {}) == []
 
 
-def test_a_run_that_does_not_reach_its_states_fails(tmp_path):
-    """A whole suite of which each test does nothing."""
-    copy = tmp_path / "tests"
+def ran_a_suite_that_does_nothing(directory, marks, part):
+    """Run a whole suite, of one test with these marks."""
+    copy = directory / "tests"
     suite = copy / "histories"
     suite.mkdir(parents=True)
     for name in ("__init__.py", "conftest.py", "durations.json", "support", "data"):
         (copy / name).symlink_to(PROJECT / "tests" / name)
     (suite / "__init__.py").touch()
-    (suite / "test_races.py").write_text("def test_nothing():\n    pass\n")
-    (tmp_path / "pyproject.toml").write_text((PROJECT / "pyproject.toml").read_text())
+    (suite / "test_races.py").write_text(
+        f"import pytest\npytestmark = {marks}\ndef test_nothing():\n    pass\n"
+    )
+    (directory / "pyproject.toml").write_text((PROJECT / "pyproject.toml").read_text())
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, "--part", "main", "tests/histories/test_races.py"],
-        cwd=tmp_path,
+    return subprocess.run(
+        [*command, "--part", part, "tests/histories/test_races.py"],
+        cwd=directory,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
     )
+
+
+def test_a_run_that_does_not_reach_its_states_fails(tmp_path):
+    done = ran_a_suite_that_does_nothing(tmp_path, "[]", "main")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 passed" in done.stdout
     assert "NEVER REACHED tests/histories/test_races.py: two runs committed" in done.stdout
+
+
+def test_what_only_the_night_runs_is_a_part_of_a_suite_of_which_no_states_are_demanded(tmp_path):
+    done = ran_a_suite_that_does_nothing(tmp_path, "[pytest.mark.nightly]", "rest")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
 
 
 def test_there_are_enough_states():
