@@ -75,6 +75,7 @@ _FIXTURES = {  # what starts a server, by the mark of the tests that need it
     "stores": {"azurite", "fake_gcs_server", "versitygw"},
 }
 _suites: set[str] = set()  # the test modules of which all tests are run
+_at_night: set[str] = set()  # those of which only the tests of `make nightly` are run
 _SLOW = {  # modules of many seeds, of services, of silence, and of many processes
     "test_cluster",
     "test_cotenant",
@@ -135,15 +136,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note the suites of this process.
-
-    Of a part of one, no states are demanded, and what only `make nightly` runs is a part.
-    """
+    """Note the suites of this process: of a part of one, no states are demanded."""
     config = session.config
     is_whole = not config.option.keyword and not any("::" in each for each in config.args)
-    items = [item for item in session.items if item.get_closest_marker("nightly") is None]
-    paths = {item.path.relative_to(config.rootpath).as_posix() for item in items}
-    _suites.update(paths if is_whole else ())
+    if is_whole:
+        _suites.update(map(_suite, session.items))
+        by_day = [item for item in session.items if item.get_closest_marker("nightly") is None]
+        _at_night.update(_suites.difference(map(_suite, by_day)))
+
+
+def _suite(item: pytest.Item) -> str:
+    return item.path.relative_to(item.config.rootpath).as_posix()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -152,13 +155,16 @@ def pytest_testnodedown(node: Any) -> None:
     output = getattr(node, "workeroutput", {})
     reached.reached.update(output.get("reached", {}))
     _suites.update(output.get("suites", ()))
+    _at_night.update(output.get("at_night", ()))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Pass on what this worker reached; without workers, or for all of them, judge it."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output.update(reached=dict(reached.reached), suites=sorted(_suites))
+        output.update(
+            reached=dict(reached.reached), suites=sorted(_suites), at_night=sorted(_at_night)
+        )
     elif _unreached(session.config) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -172,7 +178,7 @@ def pytest_terminal_summary(
 
 
 def _unreached(config: pytest.Config) -> list[str]:
-    return reached.missing(_suites, config.getoption("--part"), reached.reached)
+    return reached.missing(_suites, config.getoption("--part"), reached.reached, _at_night)
 
 
 def _marks_of(item: pytest.Item) -> Iterator[str]:
@@ -212,8 +218,7 @@ def _seconds(item: pytest.Item, of_groups: dict[str, float]) -> float:
 
 
 def _mean_seconds(item: pytest.Item, otherwise: float) -> float:
-    path = item.path.relative_to(item.config.rootpath).as_posix()
-    return float(_DURATIONS.get(path, otherwise))
+    return float(_DURATIONS.get(_suite(item), otherwise))
 
 
 @pytest.fixture

@@ -39,7 +39,8 @@ import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.util.ExitUtil;
 
 /**
- * A real HDFS on loopback, in one process: {@code MiniCluster --dir D --ports P,... [--datanodes N] [--ha NAMESERVICE] [key=value]...}
+ * A real HDFS on loopback, in one process:
+ * {@code MiniCluster --dir D --ports P,... [--datanodes N] [--ha NAMESERVICE] [key=value]...}
  *
  * <p>The ports are those of each NameNode, RPC and HTTP, and then of each DataNode, data, HTTP and IPC. A port that the
  * kernel chose would be free for every connection of the machine while its node is stopped.

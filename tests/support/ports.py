@@ -2,7 +2,8 @@
 
 They lie outside of the range from which the kernel takes a port for a connection and for a server
 that names none. A port of that range is free only now: before the server listens, or while it is
-stopped, a connection of any process may begin there.
+stopped, a connection of any process may begin there. It is given only where no other one is left:
+there are machines whose kernel takes all.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pathlib import Path
 _KERNELS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST, _END = 10_000, 65_536
 _WORKERS = 16  # more than a suite has; two of them never take the same port
-_given: set[int] = set()
+given: set[int] = set()
+"""Those that this process was given."""
 
 
 def free_port() -> int:
@@ -23,13 +25,11 @@ def free_port() -> int:
 
     Raises `OSError` if there is none.
     """
-    candidates = [port for port in _ports_of_this_worker() if port not in _given]
-    random.shuffle(candidates)
-    for port in candidates:
-        if _is_free(port):
-            _given.add(port)
+    for port in _ports_of_this_worker():
+        if port not in given and _is_free(port):
+            given.add(port)
             return port
-    raise OSError("no port is free outside of the range that the kernel uses for itself")
+    raise OSError("no port is free")
 
 
 def kernels_range() -> range:
@@ -39,10 +39,12 @@ def kernels_range() -> range:
 
 
 def _ports_of_this_worker() -> list[int]:
-    chosen_by_kernel = kernels_range()
+    """Return them in no order, the kernel's last."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    outside = [*range(_LOWEST, chosen_by_kernel.start), *range(chosen_by_kernel.stop, _END)]
-    return outside[worker % _WORKERS :: _WORKERS]
+    ports = list(range(_LOWEST + worker % _WORKERS, _END, _WORKERS))
+    random.shuffle(ports)
+    by_kernel = kernels_range()
+    return sorted(ports, key=lambda port: port in by_kernel)  # stable
 
 
 def _is_free(port: int) -> bool:
