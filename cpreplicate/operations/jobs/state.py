@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cpreplicate.core.lag import is_unseen
+from cpreplicate.core.lag import is_behind, is_unseen
 from cpreplicate.core.notify import Notify
 from cpreplicate.operations.jobs.job import Checkpoint, Job
 from cpreplicate.operations.jobs.sparing import Sparing
@@ -87,7 +87,9 @@ class JobState:
 
     def is_retired(self, retire_after: float | None) -> bool:
         """Return whether a discovered job, all of which is replicated, is older than that."""
-        newest = self.observation.source_newest
+        newest, done = self.observation.source_newest, self.done
         if retire_after is None or newest is None or not self.job.is_discovered:
             return False
-        return self.done is not None and time.time() - newest.completed > retire_after
+        if done is None or is_behind(newest, done.newest):
+            return False
+        return time.time() - newest.completed > retire_after

@@ -29,7 +29,7 @@ from tests.support import jobs, parts
 from tests.support.faults import Faulty
 from tests.support.killing import wait_until
 from tests.support.registry import serving
-from tests.support.replicas import FILES, NEXT
+from tests.support.replicas import DAY, FILES, NEXT, aged
 from tests.support.waiting import PATIENCE
 
 INLINE = ExecutionOptions(runner="inline")
@@ -465,13 +465,37 @@ def test_a_broken_checkpoint_beside_a_newer_one_is_a_failure_with_backoff(tmp_pa
 
 
 def test_a_discovered_job_that_no_longer_completes_checkpoints_is_retired(tmp_path):
-    write(tmp_path, 1, 1)
+    aged(write(tmp_path, 1, 1))
     found = [served(tmp_path, 1, is_discovered=True)]
-    with running(Jobs(*found), retire_after=2.0) as service:
+    with running(Jobs(*found), retire_after=DAY) as service:
         wait_until(lambda: (tmp_path / "dcB" / job_id(1) / "chk-1" / "_metadata").exists())
         wait_until(lambda: service.observations() == [])
         write(tmp_path, 1, 2, NEXT)
         wait_until(lambda: replica_ids(service) == {"job-1": 2})
+
+
+def test_a_discovered_job_whose_last_checkpoint_is_not_replicated_is_not_retired(tmp_path):
+    """Else nobody would see that its replica lacks what the job wrote last."""
+    aged(write(tmp_path, 1, 1))
+    failed: list[str] = []
+
+    def fail(_verb, place):
+        if not place.endswith(f"/dcA/{job_id(1)}/shared/y"):
+            return None
+        failed.append(place)
+        return OSError("it cannot be read")
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), fail)),
+        running(Jobs(served(tmp_path, 1, is_discovered=True)), retire_after=DAY) as service,
+    ):
+        wait_until(lambda: service.is_ready() and service.observations() == [])
+        aged(write(tmp_path, 1, 2, NEXT))
+        before = len(failed)
+        wait_until(lambda: len(failed) > before + 1)  # the second try looked at it when it was old
+        (observation,) = service.observations()
+    assert observation.behind() == 1
+    assert time.time() - observation.source_newest.completed > DAY
 
 
 def test_a_job_whose_newest_checkpoint_is_reported_costs_no_call_until_there_is_another(tmp_path):
