@@ -45,9 +45,8 @@ def run(source, target, number):
     ("name", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
 def test_an_interrupted_run_exits_with_its_code_and_gives_the_lease_back(name, code, tmp_path):
-    checkpoint = write_checkpoint(
-        tmp_path / "dcA", 1, {f"shared/{number}": 256 << 10 for number in range(24)}
-    )
+    files = {f"shared/{number}": 256 << 10 for number in range(24)}
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, {**files, "shared/0": 10})
     command = [
         sys.executable,
         "-m",
@@ -58,7 +57,7 @@ def test_an_interrupted_run_exits_with_its_code_and_gives_the_lease_back(name, c
         "--runner",
         "inline",
     ]
-    slowly = ["--parallelism", "1", "--bandwidth", "250KB/s"]  # 25 seconds
+    slowly = ["--parallelism", "1", "--bandwidth", "25KB/s"]  # four minutes
     process = subprocess.Popen([*command, *slowly], stderr=subprocess.PIPE, text=True)
     replica = tmp_path / "dcB" / jobs.JOB
     while not list(replica.glob("shared/[0-9]*")):

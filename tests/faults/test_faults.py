@@ -315,7 +315,7 @@ def run_sync(job: Job, *words: str, meanwhile: Callable[[], None] = lambda: None
     return Ended(process.returncode, last)
 
 
-SLOWLY = ("--bandwidth", "200KB/s")  # one file after the other, 15 seconds for the new ones
+SLOWLY = ("--bandwidth", "100KB/s")  # one file after the other, 30 seconds for the new ones
 PATIENT = {"retry_for": PATIENCE}  # what passes may last as long as the machine takes for it
 
 

@@ -199,9 +199,9 @@ def test_a_spark_driver_killed_at_any_time_leaves_whole_checkpoints_and_no_proce
 def test_a_run_whose_jvm_is_killed_ends_with_3_and_the_next_one_completes(standby_of, places):
     standby = standby_of(FOR_SPARK)
     standby.wait_for_work()
-    with started(*SPARK, "3MB/s", "--master", "local[2]", *places) as victim:
+    with started(*SPARK, "100KB/s", "--master", "local[2]", *places) as victim:
         standby.wait_for("copy", victim)
-        assert kill_all(victim.processes("SparkSubmit"))
+        assert kill_all(victim.processes("SparkSubmit")), victim.messages()
         assert victim.ended() == 3, victim.messages()
         assert "Traceback" not in victim.messages(), victim.messages()
     assert standby.looked_at() == "copying"

@@ -50,7 +50,7 @@ import org.apache.hadoop.util.ExitUtil;
  * When stdin closes, it deletes its directory and ends at once, whatever it is doing.
  */
 public final class MiniCluster {
-    private static final long PATIENCE_MS = 60_000;
+    private static final long PATIENCE_MS = 1_200_000;
 
     private final MiniDFSCluster cluster;
     private final boolean ha;
@@ -227,6 +227,7 @@ public final class MiniCluster {
             case "quota" -> files().setQuota(words[1], HdfsConstants.QUOTA_DONT_SET, Long.parseLong(words[2]), null);
             case "chmod" -> files().setPermission(words[1], new FsPermission(Short.parseShort(words[2], 8)));
             case "chown" -> files().setOwner(words[1], words[2], null);
+            case "idle" -> waitUntil("no call is being handled", MiniCluster::isIdle);
             case "mkdirs" -> files().mkdirs(words[1], FsPermission.getDirDefault(), true);
             default -> throw new IllegalArgumentException("no such command: " + words[0]);
         }
@@ -305,6 +306,19 @@ public final class MiniCluster {
             active = index;
         }
         waitUntil("NameNode " + index + " has left safe mode", () -> !cluster.getNameNode(index).isInSafeMode());
+        cluster.waitActive(index); // it leaves safe mode before all of few blocks are reported
+        cluster.waitFirstBRCompleted(index, (int) PATIENCE_MS);
+    }
+
+    /** Whether every thread that handles calls waits for one. */
+    private static boolean isIdle() {
+        return Thread.getAllStackTraces().entrySet().stream()
+            .filter(each -> each.getKey().getName().startsWith("IPC Server handler"))
+            .allMatch(each -> Arrays.stream(each.getValue()).anyMatch(MiniCluster::isQueue));
+    }
+
+    private static boolean isQueue(StackTraceElement frame) {
+        return frame.getClassName().equals("org.apache.hadoop.ipc.CallQueueManager");
     }
 
     private static void waitUntil(String what, Callable<Boolean> done) throws Exception {

@@ -47,7 +47,8 @@ def test_positions_are_those_of_flink_and_pending_transactions_those_of_the_brok
     )
     shown = {each: positions(each) for each in completed(tmp_path / "dcA")}
     assert len(shown) >= CHECKPOINTS
-    assert max(each["checkpoint_id"] for each in shown.values()) == halted.checkpoint
+    # another one may be completed before the process has halted
+    assert max(each["checkpoint_id"] for each in shown.values()) >= halted.checkpoint
 
     known = {each["transactional_id"]: each for each in job.transactions(kafka.servers)}
     pending = [each for one in shown.values() for each in one["pending"]]

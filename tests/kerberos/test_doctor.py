@@ -109,15 +109,19 @@ def test_what_is_lacking_is_found_and_nothing_where_a_sync_could_run(
             ),
         ]
 
-    def complaint(lacking: Lacking) -> object:
+    def complaint(lacking: Lacking) -> tuple[Lacking, object] | None:
         found = examined(secure, checkpoint, target, lacking, "--hdfs-client", client)
         is_found = found.status(lacking.check) == lacking.status
         is_named = is_found and lacking.part in found.text(lacking.check)
         is_fatal = lacking.status == "failed"
         return None if is_named and found.code == (7 if is_fatal else 0) else (lacking, found)
 
+    complaints = []
     with ThreadPoolExecutor(2) as pool:
-        assert [each for each in pool.map(complaint, all_of_it) if each] == []
+        for _ in range(5):  # a NameNode that is slow to offer its methods is asked no more
+            complaints = [each for each in pool.map(complaint, all_of_it) if each]
+            all_of_it = [lacking for lacking, _ in complaints]
+    assert complaints == []
     nothing = Lacking((), {}, "", "")
     could_run = examined(secure, checkpoint, target, nothing, "--hdfs-client", client)
     assert could_run.code == 0

@@ -20,7 +20,7 @@ from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.xdist_group("kerberos")
 
-_MANY = {f"shared/{number}": 5000 for number in range(30)}  # 25 s at 6 KB/s
+_MANY = {f"shared/{number}": 5000 for number in range(30)}  # 37 s at 4 KB/s
 _LIFE = 12  # seconds: more than the tickets of `short` last
 
 of_each_service = pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_sync_outlives_the_ticket_of_its_keytab(
     target = f"{secure.b.uri}/short/{name}"
     words = ["sync", source, target, *secure.conf, "--hdfs-client", client]
     words += [*keytab_of("source", secure.realms.a, "short")]
-    words += [*keytab_of("target", secure.realms.a, "short"), "--bandwidth", "6KB/s"]
+    words += [*keytab_of("target", secure.realms.a, "short"), "--bandwidth", "4KB/s"]
     with running(secure, tmp_path / "log", words, secure.without_ticket["KRB5CCNAME"]) as sync:
         time.sleep(_LIFE)
         assert sync.process.poll() is None, sync.text()

@@ -51,7 +51,8 @@ def test_the_calls_of_a_run_are_estimated(clusters: Clusters, mode: PackMode) ->
         with clusters.a.counted() as at_source, clusters.b.counted() as at_target:
             sync(request, lambda _line: None)
         assert_near(estimates.planned.source_calls, sum(at_source.values()))
-        assert_near(estimates.planned.target_calls, sum(at_target.values()))
+        again = at_target["complete"] - at_target["create"]  # where the answer was "not yet"
+        assert_near(estimates.planned.target_calls, sum(at_target.values()) - again)
         assert estimates.packed is not None
         unpacked, packed = estimates.unpacked.target_calls, estimates.packed.target_calls
         assert packed is not None

@@ -16,7 +16,7 @@ import pytest
 from tests.support import parts
 from tests.support.flink import Flink, Job, RunResult
 from tests.support.services import FollowService, following
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.xdist_group("flink")
 
@@ -146,7 +146,7 @@ def test_a_checkpoint_that_was_subsumed_since_the_rest_api_cached_it_is_no_failu
             assert reported(first) == first.newest_uri  # and is cached
             later = running.take_checkpoints(2)  # the service knows no JobManager yet
             assert reported(later) == first.newest_uri
-            assert not _path(first.newest_uri).exists()
+            wait_until(lambda: not _path(first.newest_uri).exists())  # deleted by another thread
             gateway.upstream = later.rest_url
             service.wait_for(later.newest_uri)
             replica = f"file:{tmp_path / 'dcB' / later.job_id}"

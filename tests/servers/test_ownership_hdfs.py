@@ -4,8 +4,10 @@ replica's own upkeep works.
 
 from __future__ import annotations
 
+import signal
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,9 @@ from cpreplicate.protocol import journal
 from cpreplicate.storage import Side
 from tests.support import parts
 from tests.support.commandline import Ended, run
-from tests.support.hdfs import Clusters
+from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
-from tests.support.killing import started, wait_until
+from tests.support.killing import started
 
 pytestmark = pytest.mark.xdist_group("hdfs-sync")
 
@@ -191,17 +193,11 @@ def test_a_copy_that_was_killed_is_resumed_from_its_journal(
     clusters: Clusters, tmp_path: Path
 ) -> None:
     """A part of the journal is written after 2,000 files or 30 s: those are not copied again."""
-    cluster, here = clusters.b, f"/test/{uuid.uuid4().hex}"
+    cluster = clusters.b
     files = {f"shared/{number:05}": 100 for number in range(2600)}
-    source, root = write_checkpoint(tmp_path, 1, files), f"{cluster.uri}{here}"
-    replica, own = f"{here}/{JOB}", f"{here}/{JOB}/.cpreplicate"
-    cluster.mkdirs(own)
-    cluster.chown(here, cluster.superuser)
-    with started("sync", source, root, "--runner", "inline", "--parallelism", 128) as victim:
-        wait_until(lambda: any(name.endswith("-000001.parquet") for name in cluster.names(own)))
-        assert victim.kill(), victim.messages()
-    has_checkpoint = "chk-1" in cluster.names(replica)  # its `_metadata` is written early
-    assert not has_checkpoint or "_metadata" not in cluster.names(f"{replica}/chk-1")
+    source = write_checkpoint(tmp_path, 1, files)
+    here = killed_once_it_has_a_part(cluster, source)
+    root, own = f"{cluster.uri}{here}", f"{here}/{JOB}/.cpreplicate"
     storage, place = Side().storage(root), f"{root}/{JOB}"
     written = journal.names(cluster.names(own))
     recorded = sum(len(journal.read(storage, place, name).copied) for name in written)
@@ -213,3 +209,35 @@ def test_a_copy_that_was_killed_is_resumed_from_its_journal(
     assert calls["create"] <= len(files) - recorded + 20
     assert run("verify", f"{root}/{JOB}", "--content").code == 0
     assert not [name for name in cluster.names(own) if name.startswith("copied-")]
+
+
+def killed_once_it_has_a_part(cluster: HdfsCluster, source: Path) -> str:
+    """The directory of a target to which a sync was killed that had written a part of its journal.
+
+    It is tried with slower ones where one ended first.
+    """
+    for calls_a_second in (None, 500, 100):
+        here = f"/test/{uuid.uuid4().hex}"
+        replica, own = f"{here}/{JOB}", f"{here}/{JOB}/.cpreplicate"
+        cluster.mkdirs(own)
+        cluster.chown(here, cluster.superuser)
+        slowly = ("--max-rps", calls_a_second) if calls_a_second else ()
+        words = ("sync", source, f"{cluster.uri}{here}", "--parallelism", 128, *slowly)
+        with started(*words, "--runner", "inline") as victim:
+            while victim.code is None and not has_a_part(cluster.names(own)):
+                time.sleep(0.01)
+            if victim.kill() and not is_committed(cluster, replica):
+                return here
+            assert victim.code in (0, -signal.SIGKILL), victim.messages()
+    raise AssertionError("it ends first, however slow it is")
+
+
+def is_committed(cluster: HdfsCluster, replica: str) -> bool:
+    """Whether the first checkpoint is committed: its directory is made early."""
+    has_directory = "chk-1" in cluster.names(replica)
+    return has_directory and "_metadata" in cluster.names(f"{replica}/chk-1")
+
+
+def has_a_part(names: Sequence[str]) -> bool:
+    """Whether a journal has a part with files that were copied."""
+    return any(name.endswith("-000001.parquet") for name in names)

@@ -17,7 +17,7 @@ import pytest
 from tests.support import building, checker, hdfs
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import started
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.xdist_group("spark-cluster")
 
@@ -88,7 +88,8 @@ def test_a_sync_on_yarn_copies_everything_and_leaves_no_application(words, tmp_p
         for name in FILES
         if (replica / name).read_bytes() != (tmp_path / "dcA" / JOB / name).read_bytes()
     ] == []
-    assert not list((tmp_path / "staging").glob("*/.sparkStaging/*"))
+    # the ApplicationMaster removes it once the driver is gone
+    wait_until(lambda: not list((tmp_path / "staging").glob("*/.sparkStaging/*")))
 
 
 def test_spark_submit_runs_the_program_of_deploy_on_yarn(words, tmp_path):

@@ -97,6 +97,7 @@ class HdfsCluster:
         self._words += [f"{key}={value}" for key, value in self._settings.items()]
         self._ports = 2 * (2 if nameservice else 1) + 3 * datanodes
         self._process: _Process | None = None
+        self._asking = threading.Lock()
         self._ready: dict[str, Any] = {}
 
     def __enter__(self) -> HdfsCluster:
@@ -116,7 +117,7 @@ class HdfsCluster:
         build()
         try:
             for cluster in started:
-                cluster._launch([f"-XX:SharedArchiveFile={_ARCHIVE}"] if _ARCHIVE.exists() else [])
+                cluster._launch(_options())
             for cluster in started:
                 cluster._wait_until_ready()
         except BaseException:
@@ -131,7 +132,19 @@ class HdfsCluster:
         self._process = _Process(options + self._java_options, words, self.superuser)
 
     def _wait_until_ready(self) -> None:
-        self._ready = self._running.answer(START_SECONDS)
+        while not self._is_ready():
+            self._running.kill()
+            self._launch(_options())
+
+    def _is_ready(self) -> bool:
+        """Wait for the start; return whether Hadoop waited for its DataNodes: it has 11 seconds."""
+        try:
+            self._ready = self._running.answer(START_SECONDS)
+        except HdfsError as failure:
+            if "Timed out waiting for Mini HDFS Cluster to start" not in str(failure):
+                raise
+            return False
+        return True
 
     def close(self) -> None:
         """Ends the process, whatever it is doing, and removes its files."""
@@ -321,6 +334,7 @@ class HdfsCluster:
         Of one NameNode, or of all. Calls through WebHDFS count where they reach a DataNode: to
         create and to open.
         """
+        self._ask("idle")  # a call counts after its answer
         time.sleep(2.5 * _BEANS_SECONDS)
         chosen = self.namenodes if namenode is None else [self.namenodes[namenode]]
         ports = {address.rsplit(":", 1)[1] for address in chosen}
@@ -362,8 +376,9 @@ class HdfsCluster:
         return self.active
 
     def _ask(self, *words: str) -> None:
-        self._running.send(*words)
-        answer = self._running.answer(COMMAND_SECONDS)
+        with self._asking:
+            self._running.send(*words)
+            answer = self._running.answer(COMMAND_SECONDS)
         self.active = answer["active"] if answer["active"] >= 0 else None
         if not answer["ok"]:
             raise HdfsError(f"{' '.join(words)}: {answer['error']}\n{self.stderr()}")
@@ -384,6 +399,10 @@ class HdfsCluster:
                     json.loads(_fetch(urllib.request.Request(f"http://{address}{query}")))["beans"]
                 )
         raise HdfsError("no NameNode answers")
+
+
+def _options() -> list[str]:
+    return [f"-XX:SharedArchiveFile={_ARCHIVE}"] if _ARCHIVE.exists() else []
 
 
 class _Process:

@@ -48,6 +48,7 @@ _PROPERTIES = {
     "num.io.threads": "2",
     "log.cleaner.dedupe.buffer.size": "4194304",
     "log.retention.check.interval.ms": "3600000",
+    "broker.session.timeout.ms": "3600000",  # else a broker that stood still for 9 s is fenced
 }
 
 
@@ -90,6 +91,7 @@ class Kafka:
     def create(self, topic: str, ends: Mapping[int, int] | None = None, partitions: int = 1) -> str:
         """Create a topic whose partitions hold so many records, and return its name."""
         _all(self._admin.create_topics([NewTopic(topic, partitions, 1)]))
+        self._wait_for(topic, partitions)
         for partition, count in (ends or {}).items():
             self.write(topic, partition, count)
         return topic
@@ -104,6 +106,7 @@ class Kafka:
     def widen(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
         _all(self._admin.create_partitions([NewPartitions(topic, partitions)]))
+        self._wait_for(topic, partitions)
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Delete the records of a partition below an offset."""
@@ -117,6 +120,15 @@ class Kafka:
             consumer.commit(offsets=places, asynchronous=False)
         finally:
             consumer.close()
+
+    def _wait_for(self, topic: str, partitions: int) -> None:
+        """Wait until clients see all partitions: the broker answers before it knows them."""
+
+        def are_known() -> bool:
+            found = self._admin.list_topics(timeout=PATIENCE).topics.get(topic)
+            return found is not None and len(found.partitions) == partitions
+
+        wait_until(are_known, f"{topic} with {partitions} partitions")
 
     def _start(self) -> None:
         """Start the broker, again where another process took one of its ports meanwhile."""

@@ -429,11 +429,13 @@ class Standby:
 
     def _tree(self) -> Tree:
         """Read anew while an executor or a NameNode still does what a run had asked for before it
-        died.
+        died, or while the run that lives commits.
         """
         for _ in range(5):
             with contextlib.suppress(FileNotFoundError):
-                return self._place.tree()
+                before, tree = self._place.committed(), self._place.tree()
+                if before == committed(tree) == self._place.committed():
+                    return tree
         raise AssertionError("files go on vanishing")
 
     def converge(self) -> None:
