@@ -1,9 +1,11 @@
 """A call of a client ends at its deadline, whatever the client does, and leaves no harm behind."""
 
+import math
 import os
 import subprocess
 import sys
 import threading
+import time
 from contextvars import ContextVar
 
 import pytest
@@ -38,6 +40,25 @@ def server():
     yield server
     server.may_go_on.set()
     wait_for(lambda: deadlines.left_behind() <= before)
+
+
+class Clock:
+    """Stands still unless a test sets it. A pause takes its real time, and none of this clock."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        time.sleep(seconds)
+
+
+@pytest.fixture
+def still_bounds(monkeypatch):
+    """Keep the instant of `bounded` from passing before the call, however slow the machine is."""
+    monkeypatch.setattr(bounds, "time", Clock())
 
 
 def wait_for(happened):
@@ -87,17 +108,32 @@ def test_what_is_left_behind_does_nothing_more_but_clean_up(server):
     assert done == ["delete the temporary file"]
 
 
-def test_the_deadline_is_that_of_each_call_and_of_progress_not_of_the_whole():
+@pytest.fixture
+def clock(monkeypatch):
+    """The time of the calls. It counts whole: a leap is no pause of this process."""
+    made = Clock()
+    for module in (workers, deadlines):
+        monkeypatch.setattr(module, "time", made)
+    monkeypatch.setattr(workers, "_PAUSED", math.inf)
+    return made
+
+
+def test_the_deadline_is_that_of_each_call_and_of_progress_not_of_the_whole(clock):
     """Together the calls take longer than the deadline."""
-    deadline, pause = Deadline(8.0, PLACE, "x"), threading.Event()
+    deadline = Deadline(8.0, PLACE, "x")
+
+    def wait():
+        clock.now += 6.0
+        workers.raise_if_overdue(workers.thread.assignment)
+        return 1
 
     def page():
-        pause.wait(0.45)
+        wait()
         deadline.progress()
         return 1
 
     def copy():
-        chunks = sum(deadline.call(lambda: pause.wait(0.45) or 1) for _ in range(10))
+        chunks = sum(deadline.call(wait) for _ in range(10))
         return chunks + deadline.call(lambda: sum(page() for _ in range(10)))
 
     assert deadline.run(copy) == 20
@@ -138,11 +174,13 @@ def test_a_cancellation_does_not_wait_for_the_end_of_a_call_that_hangs(server):
         Deadline(HANGS, PLACE, "x").call(server.ask, "stat")
 
 
+@pytest.mark.usefixtures("still_bounds")
 def test_an_instant_bounds_the_calls_before_it(server):
     with bounds.bounded(0.1), pytest.raises(NoAnswer):
         Deadline(HANGS, PLACE, "x").call(server.ask, "stat")
 
 
+@pytest.mark.usefixtures("still_bounds")
 def test_an_instant_that_is_over_or_before_which_something_was_answered_shortens_no_call():
     with bounds.bounded(0.0):
         assert bounds.limit(HANGS) == HANGS
@@ -204,6 +242,7 @@ def test_the_option_holds_for_the_filesystems_that_it_is_given_for_and_no_client
     assert Side().deadline("hdfs://dcA") == 20
 
 
+@pytest.mark.usefixtures("still_bounds")
 def test_a_call_that_had_less_time_than_its_deadline_does_not_make_others_fail(server):
     deadline = Deadline(HANGS, PLACE, "x", lambda: None)
     with bounds.bounded(0.1), pytest.raises(NoAnswer):
@@ -241,6 +280,7 @@ def test_a_job_asks_a_silent_server_only_during_its_call(server):
     busy.join()
 
 
+@pytest.mark.usefixtures("still_bounds")
 def test_a_change_that_is_left_behind_has_its_connection_broken_also_if_others_are_answered(server):
     broken = threading.Event()
     deadline = Deadline(HANGS, PLACE, "x", broken.set)

@@ -76,7 +76,7 @@ def running(discovery, warnings=None, lines=None, sides=None, sight=None, **sett
         **{
             "interval": 0.1,
             "max_backoff": 0.4,
-            "grace": 10.0,
+            "grace": 3600.0,
             "least_look_within": 1800.0,
             **settings,
         }
@@ -178,7 +178,7 @@ def test_a_replica_that_was_sealed_or_deleted_is_noticed_without_a_new_checkpoin
     replica = tmp_path / "dcB" / job_id(1)
     with running(Jobs(served(tmp_path, 1)), look_again=0.3) as service:
         wait_until(lambda: replica_ids(service) == {"job-1": 1})
-        shutil.rmtree(replica)
+        replica.rename(tmp_path / "gone")  # in one step: the service may look at it meanwhile
         wait_until((replica / "chk-1" / "_metadata").exists)
         seal.seal(Replica(f"file:{replica}", Side()), "chk-1")
         wait_until(lambda: any(each.is_sealed for each in service.observations()))
@@ -218,7 +218,7 @@ def test_while_the_source_is_lost_a_new_service_knows_how_the_job_is_started(tmp
         serving("file", Faulty(Side().storage("file:/"), fail)),
         running(Jobs(served(tmp_path, 1))) as service,
     ):
-        wait_until(lambda: any(point.starting for point in service.restore_points()))
+        wait_until(lambda: any(each.starting and each.error for each in service.restore_points()))
         (point,) = service.restore_points()
     assert point.starting.checkpoint == f"file:{tmp_path}/dcB/{job_id(1)}/chk-1"
     assert (point.unready, point.lag) == (None, None)
@@ -520,10 +520,14 @@ def test_a_job_whose_newest_checkpoint_is_reported_costs_no_call_until_there_is_
     assert listed == []
 
 
-def test_the_end_waits_for_what_is_being_replicated_and_cancels_what_takes_too_long(tmp_path):
+def test_the_end_waits_for_what_is_being_replicated_and_cancels_what_takes_too_long(
+    tmp_path, monkeypatch
+):
+    """The wait has seconds of the grace, the cancellation the rest. The copy would take hours."""
+    monkeypatch.setattr("cpreplicate.operations.jobs.service._CANCEL_SHARE", 0.001)
     write(tmp_path, 1, 1, {f"shared/{number}": 3_000_000 for number in range(4)})
-    sides = _limited(Sides(), 400_000.0)
-    with running(Jobs(served(tmp_path, 1)), sides=sides, grace=2.0):
+    sides = _limited(Sides(), 1000.0)
+    with running(Jobs(served(tmp_path, 1)), sides=sides):
         wait_until(lambda: list((tmp_path / "dcB").glob("*/shared/*")))
     replica = tmp_path / "dcB" / job_id(1)
     assert not (replica / "chk-1" / "_metadata").exists()
