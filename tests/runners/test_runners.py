@@ -9,11 +9,12 @@ import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.runners import Copy, Delete, ExecutionOptions, Read
+from cpreplicate.runners import Copy, Delete, ExecutionOptions, Read, inline
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.spark import executors
 from cpreplicate.runners.spark.runner import SparkRunner
@@ -32,7 +33,8 @@ def failures(outcomes):
 
 def test_spark_tries_a_failed_batch_again(copies, tmp_path):
     blocked = tmp_path / "target" / "3"
-    with SparkRunner(Sides(), ExecutionOptions(master="local[2,40]")) as runner:
+    tries = 100_000  # more than Spark can make until the directory is gone
+    with SparkRunner(Sides(), ExecutionOptions(master=f"local[2,{tries}]")) as runner:
         runner.run(copies[:1])
         (blocked / "in the way").mkdir(parents=True)
         timer = threading.Timer(1.0, lambda: shutil.rmtree(blocked))
@@ -100,15 +102,15 @@ class TestEveryRunner:
         assert missing == [copies[5].target]
 
 
-def test_a_passing_fault_is_overcome_by_trying_again(copies, tmp_path):
-    """The file cannot be put while a directory is in its place, which goes a moment later."""
+def test_a_passing_fault_is_overcome_by_trying_again(copies, tmp_path, monkeypatch):
+    """The file cannot be put while a directory is in its place, which goes before the next try."""
     blocked = tmp_path / "target" / "3"
     (blocked / "in the way").mkdir(parents=True)
-    timer = threading.Timer(0.1, lambda: shutil.rmtree(blocked))
-    timer.start()
+    pauses = SimpleNamespace(sleep=lambda _seconds: shutil.rmtree(blocked))
+    monkeypatch.setattr(inline, "time", pauses)
     with InlineRunner(Sides(), ExecutionOptions(parallelism=4)) as runner:
         assert failures(runner.run(copies)) == {}
-    timer.join()
+    assert blocked.is_file()
 
 
 def test_a_file_that_failed_at_each_try_is_counted_once_in_the_end(copies, tmp_path):

@@ -59,11 +59,16 @@ def answering(answers, before=lambda: None):
         server.shutdown()
 
 
+def connect(url):
+    """A client whose requests end only when the test does."""
+    return FlinkRest(url, limits=RequestLimits(HANG, 1 << 20))
+
+
 def following(url, lines, shard=WHOLE):
     template = SyncRequest("", "file:/dcB")
     chosen = Chosen(every=True)
     return FlinkJobs(
-        lambda: [url], FlinkRest, chosen, template, lines.append, shard=shard, patience=HANG
+        lambda: [url], connect, chosen, template, lines.append, shard=shard, patience=HANG
     )
 
 
@@ -116,7 +121,7 @@ def test_jobmanagers_are_asked_at_the_same_time():
         chosen = Chosen(every=True)
         # a URL that is named twice is asked once
         found = FlinkJobs(
-            lambda: [*urls, urls[0]], FlinkRest, chosen, template, lines.append, patience=HANG
+            lambda: [*urls, urls[0]], connect, chosen, template, lines.append, patience=HANG
         )
         assert newest(found) == {"1": 1, "2": 2, "3": 3}
     assert [line for line in lines if "cannot be read" in line] == []
@@ -141,7 +146,7 @@ def test_a_file_without_a_jobmanager_is_reported():
     lines: list[str] = []
     chosen = Chosen(every=True)
     found = FlinkJobs(
-        lambda: (), FlinkRest, chosen, SyncRequest("", "file:/dcB"), lines.append, patience=HANG
+        lambda: (), connect, chosen, SyncRequest("", "file:/dcB"), lines.append, patience=HANG
     )
     assert found.jobs() == found.jobs() == []
     assert lines == ["no URL of a JobManager is given. Waiting for one in --flink-file"]
@@ -155,7 +160,7 @@ def test_a_service_that_starts_during_an_outage_misses_its_jobmanager_and_its_jo
     with answering(answers) as (place, _):
         urls = [f"http://user:secret@{place}", "http://127.0.0.1:1", "secret"]
         template = SyncRequest("", "file:/dcB")
-        found = FlinkJobs(lambda: urls, FlinkRest, chosen, template, lines.append, patience=HANG)
+        found = FlinkJobs(lambda: urls, connect, chosen, template, lines.append, patience=HANG)
         names = {"2": True, "orders": True, "--include pay-*": True}
         assert found.sight.discovered(60.0) == ({}, names)
         found.jobs()
@@ -176,7 +181,7 @@ def test_a_name_that_a_job_has_is_matched():
     with answering(answers) as (place, _):
         template = SyncRequest("", "file:/dcB")
         found = FlinkJobs(
-            lambda: [f"http://{place}"], FlinkRest, chosen, template, print, patience=HANG
+            lambda: [f"http://{place}"], connect, chosen, template, print, patience=HANG
         )
         found.jobs()
     unmatched = {"orders": True, "--include pay-*": True, "--include 2*": False}
@@ -188,7 +193,7 @@ def named(chosen, lines, answers):
     with answering(answers) as (place, _):
         template = SyncRequest("", "file:/dcB")
         found = FlinkJobs(
-            lambda: [f"http://{place}"], FlinkRest, chosen, template, lines.append, patience=HANG
+            lambda: [f"http://{place}"], connect, chosen, template, lines.append, patience=HANG
         )
         found.jobs()
         found.jobs()
@@ -250,13 +255,11 @@ def jobmanager(answers):
 EVERYWHERE = SyncRequest("", "file:/dcB")
 
 
-def asking(urls, lines, template=EVERYWHERE, patience=HANG, **options):
-    """Discovery of every job; its requests end only when the test does."""
-    limits = RequestLimits(HANG, 1 << 20)
-    connect = lambda url: FlinkRest(url, limits=limits)  # noqa: E731
+def asking(urls, lines, template=EVERYWHERE, patience=HANG, clock=lambda: 0.0):
+    """Discovery of every job; for its limits no time passes unless a test lets it."""
     chosen = Chosen(every=True)
     return FlinkJobs(
-        lambda: urls, connect, chosen, template, lines.append, patience=patience, **options
+        lambda: urls, connect, chosen, template, lines.append, clock, patience=patience
     )
 
 
@@ -266,6 +269,7 @@ def test_a_silent_jobmanager_holds_up_no_other_and_is_not_asked_twice():
     with jobmanager(silent) as dead, jobmanager(answers) as healthy:
         found = asking([dead.url, healthy.url], [], patience=0.1)
         wait_until(lambda: newest(found) == {"1": 7})
+        wait_until(lambda: dead.requests)
         answers[f"/jobs/{ONE}/checkpoints"] = checkpoints(ONE, 8)
         wait_until(lambda: newest(found) == {"1": 8})
         assert len(dead.requests) == 1

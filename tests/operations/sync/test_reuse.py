@@ -320,7 +320,8 @@ def test_two_jobs_that_reference_each_other_do_not_wait_for_each_other(chain):
             pool.submit(sync, chain.request(source), lambda _line: None) for source in sources
         ]
         assert all(report.result(PATIENCE).committed for report in reports)
-    assert sorted(taken.values()) == [2, 2]
+    assert len(taken) == 2
+    assert min(taken.values()) >= 2  # more if a lease was not free at once
 
 
 FORGED = {

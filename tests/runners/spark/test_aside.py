@@ -33,7 +33,10 @@ def test_a_call_that_does_not_know_the_first_cancellations_is_cancelled_again():
     call = Aside(cancelled.wait)
     call.end(cancel)
     assert call.wait(0)
-    assert seen == [False, True]
+    first, *later = seen  # more than two if the call takes long to end
+    assert not first
+    assert later
+    assert all(later)
 
 
 @pytest.mark.parametrize("cancel_ends", [True, False])
