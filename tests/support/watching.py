@@ -21,10 +21,12 @@ def watch(
     show: Callable[[Stop], Show] = lambda _stop: _ignored,
     notify: Callable[[Stop], Notify] = lambda _stop: _ignored,
     may_come: bool = False,
+    interval: float = _INTERVAL,
 ) -> None:
     """Follow a job until something calls `stop`, or a failure ends the watch and is raised.
 
-    `show` and `notify` return what is called with reports and lines; they are given `stop`.
+    `show` and `notify` return what is called with reports and lines; they are given `stop`. Only
+    the tries look at the source, however slow the machine is.
     """
     service: Service
 
@@ -33,7 +35,9 @@ def watch(
 
     report_line = notify(stop)
     one = OneJob(request, may_come, report_line)
-    settings = ServiceSettings(_INTERVAL, max_backoff=_INTERVAL)
+    settings = ServiceSettings(
+        interval, max_backoff=interval, grace=3600.0, least_look_within=1800.0
+    )
     with WarmRunners(request.sides, request.execution, 60.0, is_for_one=True) as runners:
         service = Service(one, runners, settings, report_line, report_line, show(stop), policy=one)
         service.run(_leave)

@@ -35,23 +35,28 @@ def run(*words, **environment):
     """A run of the real process: its exit code, all of its output, and the arguments of every
     process meanwhile.
     """
+    when_watched = ["sh", "-c", 'read -r go; exec "$@"', "sh"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "cpreplicate", "--debug", *words],
-        env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        [*when_watched, sys.executable, "-m", "cpreplicate", "--debug", *words],
+        env={**os.environ, **environment},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     seen: set[bytes] = set()
-    watcher = threading.Thread(target=watch_arguments, args=(process, seen))
+    watching = threading.Event()
+    watcher = threading.Thread(target=watch_arguments, args=(process, seen, watching))
     watcher.start()
-    output = process.communicate(timeout=PATIENCE)[0]
+    assert watching.wait(PATIENCE)
+    output = process.communicate(b"go\n", timeout=PATIENCE)[0]
     watcher.join()
     return process.returncode, output, b"\n".join(seen)
 
 
-def watch_arguments(process, seen):
+def watch_arguments(process, seen, watching):
     while process.poll() is None:
         for each in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 seen.add(each.read_bytes())
+        watching.set()
         time.sleep(0.05)
 
 
@@ -128,7 +133,7 @@ def test_a_seal_and_a_lease_hold_no_secret(tmp_path):
     report = sync.sync(request, lambda _line: None)
     replica = tmp_path / "dcB" / JOB
     seal.seal(Replica(f"file:{replica}", side), "chk-1")
-    with lease.acquire(f"file:{replica}", side):
+    with lease.acquire(f"file:{replica}", side, heartbeat=PATIENCE):  # a heartbeat is a file
         notes = [each.read_bytes() for each in (replica / ".cpreplicate").iterdir()]
     assert len(notes) == 5  # marker, record, manifest, seal and lease
     assert_unseen(*notes, json.dumps(report.plan.actions).encode(), repr(report).encode())

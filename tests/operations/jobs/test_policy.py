@@ -34,6 +34,7 @@ def follow(
     notify=lambda _line: None,
     on_report=lambda _report: None,
     wait_for_source=False,
+    interval=0.05,
     **options,
 ):
     """Watch until so many reports have come."""
@@ -55,7 +56,7 @@ def follow(
         execution=ExecutionOptions(runner="inline"),
         **options,
     )
-    watch(request, show, lambda _stop: notify, wait_for_source)
+    watch(request, show, lambda _stop: notify, wait_for_source, interval)
     return shown
 
 
@@ -125,7 +126,8 @@ def test_deletes_that_were_put_off_are_made_between_two_checkpoints(tmp_path):
             time.sleep(0.01)
         write_checkpoint(tmp_path / "dcA", 3, NEXT)
 
-    shown = follow(tmp_path, 3, on_report=complete_the_next, async_deletes=True)
+    # the deletes of a try have an interval from its start
+    shown = follow(tmp_path, 3, on_report=complete_the_next, interval=1.0, async_deletes=True)
     assert "shared/a" in shown[1].undeleted
     assert not any("chk-1" in path or path == "shared/a" for path in paths(replica))
     assert checker.faults(replica) == []

@@ -135,14 +135,15 @@ def test_a_spark_that_does_not_answer_has_no_executor_that_does_until_it_answers
 
 @pytest.mark.parametrize(("alive", "answers"), [(2, True), (0, False)])
 def test_executors_that_spark_considers_alive_answer(alive, answers):
-    assert Engine(spark(lambda: alive), lambda: 0.0).answers() is answers
+    engine = Engine(spark(lambda: alive), lambda: 0.0, answer_within=PATIENCE)
+    assert engine.answers() is answers
 
 
 def test_a_session_that_has_ended_has_no_executor():
     def ended():
         raise RuntimeError("the session has ended")
 
-    assert not Engine(spark(ended), lambda: 0.0).answers()
+    assert not Engine(spark(ended), lambda: 0.0, answer_within=PATIENCE).answers()
 
 
 def test_one_address_that_accepts_is_enough():

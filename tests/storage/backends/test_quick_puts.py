@@ -8,9 +8,10 @@ import s3fs
 from cpreplicate.storage import Side
 from cpreplicate.storage.backends.quick_puts import QuickPuts
 from tests.support.s3 import FaultyProxy, S3Server, side_options
+from tests.support.waiting import PATIENCE
 
 BUCKET = "quick"
-DEADLINE = 60.0
+DEADLINE = PATIENCE
 
 
 @pytest.fixture
@@ -52,9 +53,9 @@ def test_s3fs_puts_without_credentials_that_are_given(server):
 
 
 def test_s3fs_puts_what_may_take_longer_than_the_deadline(server):
-    puts = QuickPuts(BUCKET, side_options(server.endpoint), deadline=1.0)
+    puts = quick(server.endpoint)
     assert puts.put("small", bytes(1000)) is True
-    assert puts.put("large", bytes(1 << 20)) is False
+    assert puts.put("large", bytes(int(DEADLINE * (128 << 10)) + 1)) is False  # without a request
 
 
 def test_after_three_failures_in_a_row_only_s3fs_puts(server):
@@ -72,7 +73,7 @@ def test_after_three_failures_in_a_row_only_s3fs_puts(server):
 def test_a_storage_puts_small_objects_so_and_s3fs_what_fails(server):
     with FaultyProxy(server.endpoint) as proxy:
         uri = f"s3://{BUCKET}/through the storage"
-        options = tuple(side_options(proxy.endpoint).items())
+        options = (*side_options(proxy.endpoint).items(), ("deadline", f"{DEADLINE}s"))
         storage = Side((("s3:", options),)).storage(uri).unwrapped
         assert storage.put(uri, lambda: [b"one"]) == 3
         assert len(proxy.requests) == 1
