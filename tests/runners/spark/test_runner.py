@@ -24,6 +24,7 @@ pytestmark = pytest.mark.xdist_group("spark")
 
 SIZE = 8 << 20
 SLOWLY = 4e6  # bytes a second: the copies take eight seconds, so that there is a middle
+WITHOUT_END = 1e3  # bytes a second: hours
 
 
 @pytest.fixture
@@ -87,8 +88,8 @@ def kill_when_copying(target, victims):
     return thread
 
 
-def run(master, copies, target, victims):
-    side = Side(limits=new_limits(None, SLOWLY))
+def run(master, copies, target, victims, bandwidth=SLOWLY):
+    side = Side(limits=new_limits(None, bandwidth))
     with SparkRunner(Sides(side, side), ExecutionOptions(master=master)) as runner:
         killer = kill_when_copying(target, victims)
         outcomes = runner.run(copies)
@@ -97,7 +98,7 @@ def run(master, copies, target, victims):
 
 
 def test_when_spark_dies_every_action_is_reported_as_failed_in_one_line(copies, tmp_path):
-    outcomes = run("local[2]", copies, tmp_path / "target", machines)
+    outcomes = run("local[2]", copies, tmp_path / "target", machines, WITHOUT_END)
     assert sorted(outcome.target for outcome in outcomes) == [copy.target for copy in copies]
     for outcome in outcomes:
         assert outcome.error.startswith("Spark gave up: ")

@@ -2,6 +2,7 @@
 
 import errno
 import pickle
+from functools import partial
 
 import pytest
 
@@ -36,6 +37,8 @@ def clock(monkeypatch):
     """The time of the retries: calls take none."""
     made = Time()
     monkeypatch.setattr(retry, "time", made)
+    monkeypatch.setattr(bounds, "time", made)
+    monkeypatch.setattr(retry, "RetryReports", partial(RetryReports, made.monotonic))
     return made
 
 
