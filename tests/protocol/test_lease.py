@@ -211,7 +211,7 @@ def test_a_lease_of_a_live_process_whose_start_time_was_not_recorded_is_respecte
 
 
 def test_a_lease_whose_executors_may_still_delete_outlives_its_process(replica, monkeypatch):
-    with lease.acquire(f"file:{replica}", Side()) as hold:
+    with lease.acquire(f"file:{replica}", Side(), heartbeat=PATIENCE) as hold:
         hold.delegate()
         monkeypatch.setattr(lease, "is_alive", lambda _held: False)
         with pytest.raises(LeaseHeld), lease.acquire(f"file:{replica}", Side()):
@@ -302,7 +302,7 @@ def test_a_holder_stops_before_others_may_take_its_lease_over(replica, monkeypat
     start = time.time()
     clock = [start]
     monkeypatch.setattr(json_files, "now", lambda: clock[0])
-    with lease.acquire(f"file:{replica}", Side()) as hold:
+    with lease.acquire(f"file:{replica}", Side(), heartbeat=PATIENCE) as hold:
         hold.check()
         clock[0] = start + lease.SECONDS - 29
         with pytest.raises(LeaseHeld, match="could not renew"):

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from tests.support import documented
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent.parent
 RUN = (
@@ -43,7 +44,6 @@ RUN = (
     "docs/upgrades.md",
 )
 """The pages whose commands are run by `tests/users/test_pages_run.py`."""
-SECONDS = 300  # only a hang meets it
 _MARK = re.compile(r" *<!-- not-run: (.*?) -->")
 _FENCE = re.compile(r" *```(\w*)")
 _CRON = re.compile(r"^(?:[\d*/,-]+ +){5}")
@@ -161,7 +161,7 @@ class Run:
             start_new_session=True,
         )
         try:
-            printed, _ = shell.communicate(timeout=SECONDS)
+            printed, _ = shell.communicate(timeout=PATIENCE)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)  # a `watch` that a failure left

@@ -236,7 +236,7 @@ def the_lease_of_another_host(place: Place, hours: float = 0.0) -> Place:
     """As it is left by a host that died, or by one whose clock is far ahead."""
     times = {name: time.time() + hours * 3600 for name in ("since", "heartbeat", "started")}
     held = {"token": "a" * 32, "owner": "flink", "host": "far-away", "pid": 1, **times}
-    held["expires"] = times["heartbeat"] + 120
+    held["expires"] = times["heartbeat"] + 1000  # longer than a test takes
     own = place.replica / ".cpreplicate"
     own.mkdir(parents=True, exist_ok=True)
     (own / "lease").write_text(json.dumps(held))

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import time
 import pytest
 
 from cpreplicate.errors import CopyFailed, Misplaced, NotThere, Refused, Sealed, UsageError
-from cpreplicate.operations.jobs import attempt
+from cpreplicate.operations.jobs import attempt, sparing
 from cpreplicate.operations.sync import sync as sync_operation
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.lease import acquire
@@ -26,6 +27,12 @@ from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, paths
 from tests.support.waiting import PATIENCE
 from tests.support.watching import watch
+
+
+@pytest.fixture(autouse=True)
+def _no_line_again(monkeypatch):
+    """Report an unchanged line once, not once a minute: a slow machine takes longer."""
+    monkeypatch.setattr(sparing, "_UNCHANGED", math.inf)
 
 
 def follow(

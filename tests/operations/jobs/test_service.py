@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 import shutil
 import threading
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import SourceBroken, UsageError
+from cpreplicate.operations.jobs import sparing
 from cpreplicate.operations.jobs.job import Checkpoint, Job
 from cpreplicate.operations.jobs.service import Service, ServiceSettings
 from cpreplicate.operations.jobs.sight import Sight
@@ -33,6 +35,12 @@ from tests.support.replicas import DAY, FILES, NEXT, aged
 from tests.support.waiting import PATIENCE
 
 INLINE = ExecutionOptions(runner="inline")
+
+
+@pytest.fixture(autouse=True)
+def _no_line_again(monkeypatch):
+    """Report an unchanged line once, not once a minute: a slow machine takes longer."""
+    monkeypatch.setattr(sparing, "_UNCHANGED", math.inf)
 
 
 class Jobs:

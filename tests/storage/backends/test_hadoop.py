@@ -32,7 +32,8 @@ BYTES = bytes(range(256)) * (10 * 1024) + b"tail"  # two and a half blocks of a 
 
 def storage(cluster, uri=None, block_size=None, **options):
     options = {**cluster.conf, "hadoop.user.name": cluster.superuser, **options}
-    return HadoopStorage(uri or cluster.uri, options, WriteSettings(block_size=block_size))
+    settings = WriteSettings(block_size=block_size)
+    return HadoopStorage(uri or cluster.uri, options, settings, deadline=PATIENCE)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from cpreplicate.storage.backends.hdfs import HdfsStorage
 from cpreplicate.storage.closing import close_promptly
 from cpreplicate.storage.settings import WriteSettings
 from tests.support.hdfs import HdfsCluster
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("hdfs")
 
@@ -26,7 +27,8 @@ def reporting_late():
 
 @pytest.fixture
 def storage(reporting_late):
-    return HdfsStorage(reporting_late.uri, reporting_late.conf, WriteSettings(block_size=1 << 20))
+    settings = WriteSettings(block_size=1 << 20)
+    return HdfsStorage(reporting_late.uri, reporting_late.conf, settings, deadline=PATIENCE)
 
 
 @pytest.fixture

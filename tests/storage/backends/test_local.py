@@ -59,7 +59,6 @@ def test_threads_that_need_the_same_new_directory_do_not_meet(storage, root):
         )
 
 
-@pytest.mark.timeout(20)
 def test_a_pipe_or_a_device_is_an_error_not_an_endless_copy(root, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for place in (f"{root}/pipe", "file:/dev/zero"):

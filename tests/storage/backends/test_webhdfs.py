@@ -22,6 +22,7 @@ from cpreplicate.storage.base import NoAnswer, NotAuthenticated, Transient
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.wrappers.retry import Pauses, Retrying
 from tests.support import hostile
+from tests.support.waiting import PATIENCE
 
 FILE = {"FileStatus": {"length": 3, "type": "FILE", "modificationTime": 1000, "permission": "640"}}
 SECRET = "SECRET-of-a-token"
@@ -54,6 +55,7 @@ class NameNode:
             self.filesystem,
             {name.replace("__", "."): value for name, value in options.items()},
             WriteSettings(),
+            deadline=PATIENCE,
         )
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
