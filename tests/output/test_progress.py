@@ -102,12 +102,14 @@ def test_events_of_a_run_that_lasts_show_how_far_it_is(tmp_path, words):
     with subprocess.Popen(
         slowly, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
-        for line in process.stderr:
-            event = json.loads(line)
-            counts += [event["bytes"]] if event["event"] == "progress" else []
-            if counts and counts[-1] > 0:
-                break
-        process.terminate()
-        process.communicate(timeout=PATIENCE)
+        try:
+            for line in process.stderr:
+                event = json.loads(line)
+                counts += [event["bytes"]] if event["event"] == "progress" else []
+                if counts and counts[-1] > 0:
+                    break
+        finally:
+            process.terminate()
+            process.communicate(timeout=PATIENCE)
     assert counts == sorted(counts)
     assert 0 < counts[-1] < 3_000_000

@@ -434,7 +434,7 @@ def run_sync(
     runner = () if "--runner" in options else ("--runner", "inline")
     words = ("sync", source, target_root, *options, *runner, "--output", "json")
     done = cli(*words, codes=(*codes, 10) if 12 in codes else codes)
-    assert done.returncode != 10 or was_subsumed(done.stderr), done.stderr
+    assert done.returncode != 10 or was_subsumed(done.stdout + done.stderr), done.stderr
     report: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
     return report
 
