@@ -229,6 +229,7 @@ def test_a_mistake_is_reported_with_its_line(directory, text, message):
 
 
 @pytest.mark.parametrize("value", ["[" * 100_000, "9" * 5_000], ids=["nested", "a number"])
+@pytest.mark.usefixtures("no_collection")
 def test_what_no_parser_of_toml_can_hold_is_a_mistake(directory, value):
     (directory / "c.toml").write_text(f"[sync]\npaths = {value}\n")
     done = printed("config", "check", "c.toml", cwd=directory)

@@ -113,6 +113,7 @@ def test_any_value_at_any_place_of_an_answer_is_an_error_that_a_program_expects(
     ],
     ids=range(10),
 )
+@pytest.mark.usefixtures("no_collection")
 def test_what_is_no_answer_of_flink_is_a_metadata_error(answering, body):
     holder, rest = answering
     holder["body"] = body.encode("utf-8", "surrogateescape")
@@ -124,6 +125,7 @@ def test_what_is_no_answer_of_flink_is_a_metadata_error(answering, body):
 @pytest.mark.parametrize(
     "value", ["1e999", "-1", "NaN", "9" * 400, "9" * 5000, "true", '"7"', DEEP], ids=range(8)
 )
+@pytest.mark.usefixtures("no_collection")
 def test_a_number_that_no_checkpoint_has_is_a_metadata_error(answering, field, value):
     holder, rest = answering
     marked = {"latest": {"completed": {**COMPLETED, field: "VALUE"}}}

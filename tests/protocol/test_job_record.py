@@ -83,6 +83,7 @@ def test_an_empty_name_is_not_recorded(replica, name):
         json.dumps({"name": "x" * 10_000_000}).encode(),
     ],
 )
+@pytest.mark.usefixtures("no_collection")
 def test_a_damaged_record_is_none_and_is_replaced(replica, content):
     record(replica, "orders", 5.0)
     with open(place(replica), "wb") as file:

@@ -68,6 +68,7 @@ def record_of(samples, runs=1):
         json.dumps({**record_of({"files": [1.0]}), "version": 2}).encode(),
     ],
 )
+@pytest.mark.usefixtures("no_collection")
 def test_a_cache_that_is_damaged_or_of_another_version_counts_as_none(cache, content):
     cache.parent.mkdir()
     cache.write_bytes(content)

@@ -287,6 +287,7 @@ def test_a_silent_jobmanager_holds_up_no_other_and_is_not_asked_twice():
     ],
     ids=range(6),
 )
+@pytest.mark.usefixtures("no_collection")
 def test_a_job_behind_one_whose_answer_is_a_failure_is_followed(bad):
     lines: list[str] = []
     answers = {
