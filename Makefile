@@ -77,14 +77,14 @@ check: setup ## lint, and every test that needs no server and is quick: before e
 test: lint maven promtool shells chromium kdc ## lint, and each promise once on its real server: half an hour on two cores
 	$(PYTEST) $(NOT_NIGHTLY) --part main
 
-test-rest: setup maven promtool shells chromium kdc ## what `make test` leaves out: other versions, more seeds, points, races and kills
+test-rest: setup maven promtool shells chromium kdc ## what `make test` leaves out, but for the night: before an issue is called resolved
 	$(PYTEST) $(NOT_NIGHTLY) --part rest
 
 test-all: lint maven promtool shells chromium kdc spnego ## every test but those of `make test-stores`, in one run
 	$(PYTEST) -m "not stores"
 
-# What does not fit into CI: before an issue is called resolved.
-nightly: setup maven kdc spnego ## what does not fit into CI: all seeds, the whole matrix of versions, 20,000 histories or HISTORIES=, drills
+# Before an issue is called resolved, with fewer histories: `make nightly HISTORIES=2000`.
+nightly: setup maven kdc spnego ## all seeds, the whole matrix of versions, 20,000 histories or HISTORIES=, drills
 	$(MAKE) --no-print-directory cotenant
 	CPREPLICATE_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
 	CPREPLICATE_EVERY_POINT=1 $(MAKE) --no-print-directory test-stores

@@ -1,10 +1,13 @@
 """The workflow that builds and publishes; `make deploy-check` runs actionlint on it."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+
+from cpreplicate import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / ".github" / "workflows" / "build.yml").read_text()
@@ -17,6 +20,18 @@ def test_every_supported_python_is_tested_and_installed_on():
     assert len(supported) >= 4
     for name in ("check", "install"):
         assert JOBS[name]["strategy"]["matrix"]["python"] == supported
+
+
+def test_the_version_is_read_from_the_file_that_holds_it():
+    command = re.search(r"version=\$\((sed .*)\)\n", TEXT)[1]
+    read = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert read.stdout.strip() == __version__
+
+
+def test_ci_runs_check_on_the_oldest_python_then_docs_then_test_and_no_more():
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    made = [line.split()[1] for line in lines if line.strip().startswith("make ")]
+    assert made == ["check", "docs", "test"]
 
 
 def _project():

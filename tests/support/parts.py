@@ -2,7 +2,7 @@
 
 `make test` keeps each promise once. The matrix of versions and the full numbers of seeds, kills and
 points are the rest: each case of it has the mark `rest`. `conftest.py` selects by `--part`. Of the
-rest, what does not fit into CI has the mark `nightly`, too, for `make nightly`.
+rest, what takes hours has the mark `nightly`, too, for `make nightly`.
 """
 
 from __future__ import annotations
