@@ -23,7 +23,7 @@ def test_every_supported_python_is_tested_and_installed_on():
 
 
 def test_the_version_is_read_from_the_file_that_holds_it():
-    command = re.search(r"version=\$\((sed .*)\)\n", TEXT)[1]
+    [command] = re.findall(r"version=\$\((sed .*)\)\n", TEXT)
     read = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=True)
     assert read.stdout.strip() == __version__
 
