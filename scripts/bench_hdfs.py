@@ -2,9 +2,7 @@
 of docs/lab/hdfs.md.
 
 Competitors take turns, each into a directory of its own; the best round of each is reported.
-All of it is removed at the end. Before each run of cpreplicate, a dry run estimates what it will
-take; rates are learned within the bench only.
-"""
+All of it is removed at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -34,7 +32,6 @@ _SECONDS = 900  # a run that takes longer has failed
 _MAPS = 20  # DistCp's own number of maps
 _COPYING = ("first copy", "5 % changed")
 _NOTHING = "nothing to do"
-_FACTOR = 1.5  # that an estimate by learned rates may be off
 _WARM = trees.mixed(2000, 4 << 20)
 _WARM_ROUNDS = 3  # after them, a file costs the servers no more CPU than after ten
 
@@ -60,25 +57,6 @@ class Phase(NamedTuple):
     checkpoint: int
     sizes: dict[str, int]
     prepare: Callable[[], None] = lambda: None
-
-
-class Guess(NamedTuple):
-    """An estimate of a run of cpreplicate, and what the run took then.
-
-    `is_learned`: it follows from rates of earlier runs rather than from default ones.
-    """
-
-    what: str
-    is_learned: bool
-    seconds: float
-    calls: tuple[int, int]
-    took: Took
-    made: tuple[int, int]
-
-    @property
-    def factor(self) -> float:
-        """How far the estimate is from the run, 1 or more."""
-        return max(self.seconds / self.took.seconds, self.took.seconds / self.seconds)
 
 
 @dataclass
@@ -117,15 +95,6 @@ class Competitor(NamedTuple):
 def _cpreplicate(place: Place, words: tuple[str, ...]) -> list[str]:
     checkpoint = f"{place.source}/{JOB}/chk-{place.checkpoint}"
     return [str(_BIN / "cpreplicate"), "sync", checkpoint, place.target, "--output", "json", *words]
-
-
-def _estimate(competitor: Competitor, place: Place) -> dict[str, Any] | None:
-    """Return the estimate of a dry run, None where there is nothing to do or to estimate."""
-    if not competitor.ours:
-        return None
-    output = run([*competitor.command(place), "--dry-run"], _SECONDS).output
-    estimates = json.loads(output)["estimate"]
-    return estimates and dict(estimates[estimates["planned"]])
 
 
 def _raw(place: Place) -> list[str]:
@@ -207,7 +176,6 @@ class Bench:
         self._directory = directory
         self._rounds = rounds
         self._patience = patience
-        self.guesses: list[Guess] = []
 
     def warm_up(self) -> None:
         """Let the servers' JVMs compile what they need, so that who comes first does not pay for
@@ -265,33 +233,14 @@ class Bench:
                     source, f"{self._b.uri}{path}", phase.checkpoint, phase.sizes, scratch
                 )
                 what = f"{tree.name}, {phase.name}, round {number + 1}: {competitor.name}"
-                estimated = _estimate(competitor, place)
                 took, calls = self._measured(competitor, place)
                 results[competitor.name].add(took, calls)
-                if estimated is not None:
-                    self._guess(what, estimated, took, calls)
                 self._check(place, competitor)
                 shutil.rmtree(scratch)
                 if not tree.incremental:
                     self._drop(self._b, path)
                 _report(what, took)
         return list(results.values())
-
-    def _guess(
-        self, what: str, estimated: dict[str, Any], took: Took, calls: tuple[int, int]
-    ) -> None:
-        guess = Guess(
-            what,
-            estimated["learned"],
-            estimated["seconds"],
-            (estimated["source_calls"], estimated["target_calls"]),
-            took,
-            calls,
-        )
-        self.guesses.append(guess)
-        rates = "learned" if guess.is_learned else "default"
-        ratio = f"estimate / run {guess.seconds / took.seconds:.2f}"
-        print(f"{what}: {guess.seconds:.1f} s by {rates} rates, {ratio}", file=sys.stderr)
 
     def breakdown(self, *packing: str) -> str:
         """Return a table of the calls of a sync that changes one file of twenty."""
@@ -396,35 +345,6 @@ def _calls(result: Result, files: int) -> str:
         return ""
     a, b = result.calls
     return f"{a / files:.1f} / {b / files:.1f}" if files else f"{a} / {b} in all"
-
-
-def estimates(guesses: list[Guess]) -> str:
-    """How far the estimates are from the runs."""
-    head = ["run", "rates", "estimate, s", "run, s", "others' CPU", "factor"]
-    head += ["calls, estimate", "calls, run"]
-    lines = [f"\n### estimates\n\n| {' | '.join(head)} |", "|" + " --- |" * len(head)]
-    for guess in guesses:
-        cells = [
-            guess.what,
-            "learned" if guess.is_learned else "default",
-            f"{guess.seconds:.1f}",
-            f"{guess.took.seconds:.1f}",
-            f"{guess.took.others:.0%}",
-            f"{guess.factor:.2f}",
-            " / ".join(map(str, guess.calls)),
-            " / ".join(map(str, guess.made)),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def estimate_targets(guesses: list[Guess]) -> Iterator[tuple[str, str, bool]]:
-    """What was promised for estimates by learned rates."""
-    learned = [guess for guess in guesses if guess.is_learned]
-    if learned:
-        worst = max(learned, key=lambda guess: guess.factor)
-        promise = f"estimates: within a factor of {_FACTOR} of the run"
-        yield promise, f"{worst.factor:.2f} ({worst.what})", worst.factor <= _FACTOR
 
 
 def targets(name: str, phases: dict[str, list[Result]]) -> Iterator[tuple[str, str, bool]]:
@@ -581,8 +501,6 @@ def main() -> None:
             found += targets(tree.name, phases)
         print(bench.breakdown(), flush=True)
         print(bench.breakdown("--pack", "on"), flush=True)
-        print(estimates(bench.guesses), flush=True)
-        found += estimate_targets(bench.guesses)
     show_targets(found)
     if options.json:
         options.json.write_text(json.dumps(measured, indent=1))

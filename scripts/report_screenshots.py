@@ -25,7 +25,7 @@ _SIZE = (1000, 830)  # pixels
 def main() -> int:
     """Make both screenshots."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-        os.environ["XDG_CACHE_HOME"] = place  # no rates of earlier runs
+        os.environ["XDG_CACHE_HOME"] = place
         page = _page(Path(place))
         IMAGES.mkdir(exist_ok=True)
         with running(Path(place) / "profile") as browser:

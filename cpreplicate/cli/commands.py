@@ -94,7 +94,7 @@ def diff(
     output: Any,
     **values: Any,
 ) -> int:
-    """Show the plan of a sync and an estimate of what it will take, and change nothing."""
+    """Show the plan of a sync, and change nothing."""
     from cpreplicate.api.replication import planned
 
     listing = _listing(actions, every, combined, output)

@@ -9,7 +9,6 @@ import re
 from typing import NamedTuple
 
 from cpreplicate.core import sizes
-from cpreplicate.core.cost_model import HDFS_RATES, Bounds, Work, copy_seconds
 from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.base import Runner
@@ -19,6 +18,9 @@ from cpreplicate.storage import Sides
 
 _log = logging.getLogger(__name__)
 
+# Rates of one process on HDFS: docs/lab/hdfs.md
+_FILES_A_SECOND = 200
+_BYTES_A_SECOND = 200e6
 _LOCAL_GAIN = 0.7  # of a further core: its processes share this machine's network
 _UNKNOWN_SLOTS = 16  # of a cluster that was not asked yet
 
@@ -67,11 +69,11 @@ def runner_cost(
 
     `bandwidth` is the limit of the run in bytes a second. `is_started`: Spark runs already.
     """
-    work, bounds = Work(files=files, bytes=size), Bounds(bandwidth)
     speed = spark_speed(execution, is_started)
-    inline = copy_seconds(work, HDFS_RATES, bounds)
-    spark = copy_seconds(work, HDFS_RATES.times_as_fast(speed.speedup), bounds)
-    return RunnerCost(inline, speed.start + spark, speed)
+    inline = files / _FILES_A_SECOND + size / _BYTES_A_SECOND
+    least = size / bandwidth if bandwidth else 0.0
+    spark = speed.start + max(inline / speed.speedup, least)
+    return RunnerCost(max(inline, least), spark, speed)
 
 
 def seconds_by_spark(execution: ExecutionOptions, inline: float) -> float:

@@ -10,12 +10,7 @@ from cpreplicate.runners.wrapper import RunnerWrapper
 
 
 class SharedRunner(RunnerWrapper):
-    """A job's share of a runner, at its level of importance. The creator of the runner ends it.
-
-    `is_alone`: no other job slows it down, and nothing of the runner was started for another run.
-    """
-
-    is_alone = False
+    """A job's share of a runner, at its level of importance. The creator of the runner ends it."""
 
     def __init__(self, runner: Runner, level: int) -> None:
         super().__init__(runner)

@@ -43,7 +43,7 @@ class WarmRunners:
     ) -> None:
         show = EachRun(execution.show) if is_for_one and execution.show is not None else None
         execution = replace(execution, show=show)
-        self._sides, self._execution, self.is_for_one = sides, execution, is_for_one
+        self._sides, self._execution = sides, execution
         self._session_idle, self._clock = session_idle, clock
         self.inline: Runner = InlineRunner(sides, execution, "small plans of a service")
         self._lock = threading.Lock()
@@ -145,11 +145,6 @@ class _Share(SharedRunner):
     def __init__(self, runners: WarmRunners, level: int) -> None:
         super().__init__(runners.inline, level)
         self._runners = runners
-
-    @property
-    def is_alone(self) -> bool:  # type: ignore[override]  # it depends on the runner used last
-        """See `SharedRunner`."""
-        return self._runners.is_for_one and self.name == "inline"
 
     def run(
         self,

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -80,40 +79,6 @@ def test_sync_json_is_as_documented(cli):
     assert result["copy"]["bytes"] == sum(action["bytes"] for action in result["actions"])
     assert set(result["actions"][0]) == {"action", "source", "target", "bytes", "reason"}
     assert result["keep"] == result["delete"] == {"files": 0, "bytes": 0}
-
-
-@pytest.mark.slow
-def test_the_estimate_of_a_dry_run_is_as_documented(cli, tmp_path):
-    words = (f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap, "--output", "json")
-    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    first = json.loads(cli.process("diff", *words, **cache).stdout)["estimate"]
-    assert first.keys() == {"runner", "earlier_runs", "planned", "unpacked", "packed"}
-    assert (first["runner"], first["earlier_runs"], first["planned"]) == ("inline", 0, "unpacked")
-    numbers = {"seconds", "seconds_low", "seconds_high"}
-    assert first["unpacked"].keys() == {*numbers, "source_calls", "target_calls", "learned"}
-    assert all(isinstance(first["unpacked"][name], float) for name in numbers)
-    assert first["unpacked"]["source_calls"] is first["unpacked"]["target_calls"] is None
-    assert json.loads(cli.process("sync", "--dry-run", *words, **cache).stdout)["estimate"] == first
-    assert json.loads(cli.process("sync", *words, **cache).stdout)["estimate"] is None
-    words = (words[0], "dcC", *words[2:])
-    assert json.loads(cli.process("diff", *words, **cache).stdout)["estimate"]["earlier_runs"] == 1
-
-
-@pytest.mark.slow
-def test_diff_prints_how_long_the_run_will_take_and_where_that_is_from(cli, tmp_path):
-    words = (f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap)
-    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    printed = cli.process("diff", *words, **cache).stdout
-    origin = "by default rates: no earlier run between these sites"
-    assert f"estimate    1 s to 2 s (inline), {origin}\n" in printed
-    assert "estimate" not in cli.process("sync", *words, **cache).stdout
-    assert "estimate" not in cli.process("diff", *words, **cache).stdout  # nothing to do
-    printed = cli.process("diff", words[0], "dcC", *words[2:], **cache).stdout
-    assert re.search(
-        r"^estimate .* \(inline\), from 1 earlier run between these sites$", printed, re.MULTILINE
-    )  # the run may have been slow: how long it took is no promise
-    slow = cli.process("diff", words[0], "dcC", *words[2:], "--bandwidth", "1KB/s", **cache).stdout
-    assert " min " in slow.partition("estimate ")[2].partition("\n")[0]
 
 
 def test_diff_and_dry_run_show_the_same_rows_and_do_nothing(cli):

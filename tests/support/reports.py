@@ -13,7 +13,6 @@ from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
 from cpreplicate.operations.contents import Contents
 from cpreplicate.operations.inspect import Inspection, OperatorSummary
-from cpreplicate.operations.sync.estimate import Estimate, Estimates
 from cpreplicate.operations.sync.report import Report
 
 COMMAND = "flink run -s hdfs://b/job/chk-7 JAR"
@@ -61,12 +60,6 @@ def report_of(plan: Plan, **fields: Any) -> Report:
         "hdfs://b/job/chk-7", Restore("NO_CLAIM", tuple(COMMAND.split()), "safe"), {}, {}, 0
     )
     return Report(plan, starting, **fields)
-
-
-def estimates_of(seconds: float, is_learned: bool) -> Estimates:
-    """An estimate of a run, between half and twice these seconds."""
-    planned = Estimate(seconds, seconds / 2, seconds * 2, None, None, is_learned)
-    return Estimates("spark", 12, False, planned, None)
 
 
 def contents_of(operators: Mapping[str, Sequence[int]], kind: str = "keyed") -> Contents:

@@ -11,7 +11,7 @@ from cpreplicate.core.notify import Notify, silent
 from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused
 from cpreplicate.operations.positions import positions_of
-from cpreplicate.operations.sync import content, estimate
+from cpreplicate.operations.sync import content
 from cpreplicate.operations.sync.copy import (
     choice_for,
     look_for_copies,
@@ -73,7 +73,6 @@ def diff(request: SyncRequest, notify: Notify = silent, with_positions: bool = F
         report,
         seconds=time.monotonic() - started,
         warnings=report.warnings + warnings,
-        estimates=estimate.estimates(plan, source_state, request),
         refusal=refusal,
         positions=positions_of(
             source_state.file, request.sides.source, request.remaps, with_positions

@@ -12,7 +12,6 @@ from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
 from cpreplicate.errors import CpreplicateError, Refused, TooManyDeletes
-from cpreplicate.operations.sync.estimate import Estimates
 from cpreplicate.operations.sync.groups import Group
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
@@ -28,13 +27,12 @@ class Report:
     """The result of a sync: its plan, and how far that was carried out.
 
     `starting` is how a job is started from the checkpoint in the replica as it is, unsealed.
-    `undeleted` are the files that were left to a `sweep` or to a `watch`. `estimates` are made of a
-    plan that is only shown, and so is `refusal`: the error with which a sync would end before it
-    carries out the plan. `completed` is when the checkpoint was completed at the source, in
-    seconds since the epoch, None if that is not known. `positions` are those of a plan that is only
-    shown. `phases` are parts of `seconds`: `read`
-    until the plan was made, `copy` and `delete` in the runner, and `other`, such as the commit.
-    `is_plan`: the plan is only shown. `groups` are its actions by operator and reason then.
+    `undeleted` are the files that were left to a `sweep` or to a `watch`. `refusal` is the error
+    with which a sync would end before it carries out the plan. `completed` is when the checkpoint
+    was completed at the source, in seconds since the epoch, None if that is not known. `positions`
+    are those of a plan that is only shown. `phases` are parts of `seconds`: `read` until the plan
+    was made, `copy` and `delete` in the runner, and `other`, such as the commit. `is_plan`: the
+    plan is only shown. `groups` are its actions by operator and reason then.
     """
 
     plan: Plan
@@ -44,7 +42,6 @@ class Report:
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
     undeleted: tuple[str, ...] = ()
-    estimates: Estimates | None = None
     refusal: CpreplicateError | None = None
     completed: float | None = None
     positions: CheckpointPositions | None = None

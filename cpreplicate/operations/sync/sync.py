@@ -15,7 +15,6 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.operations.change import opened
 from cpreplicate.operations.log_context import begin_checkpoint
-from cpreplicate.operations.sync import estimate
 from cpreplicate.operations.sync.clean_up import CleanedUp, clean_up
 from cpreplicate.operations.sync.commit import claim, committing
 from cpreplicate.operations.sync.content import compare_content
@@ -34,7 +33,7 @@ from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.runners import Runner, SharedRunner, TimedRunner
+from cpreplicate.runners import Runner, TimedRunner
 
 _log = logging.getLogger(__name__)
 
@@ -74,9 +73,6 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
             cleaned_up = _carry_out(run)
 
     report = report_of(run.plan, source_state, started)
-    if shared is None or (isinstance(shared, SharedRunner) and shared.is_alone):
-        # jobs that share a runner slow each other down
-        estimate.record(run.plan, request, runner, report.seconds)
     return replace(
         report,
         committed=run.plan.publish,

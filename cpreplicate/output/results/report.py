@@ -9,7 +9,6 @@ from typing import Any
 
 from cpreplicate.core.plan import Action, Plan, Verb, replaces, total
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.sync.estimate import Estimate, Estimates
 from cpreplicate.operations.sync.groups import Group
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.output import positions
@@ -23,12 +22,11 @@ from cpreplicate.output.parts import (
     warning_lines,
 )
 from cpreplicate.output.results import Forms, Listing
-from cpreplicate.output.text import columns, duration, lines, table
+from cpreplicate.output.text import columns, lines, table
 
 _GROUPS = 8  # of each action, without --all
 _GROUP_HEAD = ("action", "operator", "files", "bytes", "reason")
 _SIGNS: dict[Verb, str] = {"copy": "+", "repack": "=", "keep": "=", "delete": "-"}
-_NOTED = 1.2  # times the time or the calls: a difference that is noted
 
 
 def _text(result: Report, listing: Listing = "totals") -> str:
@@ -39,7 +37,7 @@ def _text(result: Report, listing: Listing = "totals") -> str:
     plan = result.plan
     if plan.empty and not result.is_plan and listing == "totals" and not is_verbose():
         return lines([_result(result), *warning_lines(result.warnings)])
-    facts = [*_plan_facts(plan), *_estimate_facts(result.estimates), ("result", _result(result))]
+    facts = [*_plan_facts(plan), ("result", _result(result))]
     parts = [columns(facts), *_listed(result, listing)]
     parts += [*positions.parts_of(result.positions), *warning_lines(result.warnings)]
     if result.refusal is not None:  # nothing is, or will be, there to be restored
@@ -128,52 +126,6 @@ def _amount(plan: Plan, verb: str, actions: Sequence[Action]) -> str:
     return amount
 
 
-def _estimate_facts(estimates: Estimates | None) -> Iterator[tuple[str, str]]:
-    """Yield what the run will take, and what it would take with packs or without them."""
-    if estimates is None:
-        return
-    planned, other = estimates.planned, estimates.alternative
-    yield "estimate", f"{_time(planned)} ({estimates.runner}), {_origin(estimates)}"
-    if calls := _calls(planned):
-        yield "NameNodes", calls
-    if other is not None and _is_other(other, planned):
-        name = "--pack off" if estimates.is_packed else "--pack on"
-        yield name, ", ".join(filter(None, [_time(other), _calls(other)]))
-
-
-def _time(estimate: Estimate) -> str:
-    """Return the seconds: where they follow from default rates, the range."""
-    if estimate.is_learned:
-        return f"about {duration(max(estimate.seconds, 1))}"
-    return f"{duration(max(estimate.low, 1))} to {duration(max(estimate.high, 2))}"
-
-
-def _calls(estimate: Estimate) -> str:
-    """Return the calls to each NameNode, an empty text if there is none."""
-    sides = (("source", estimate.source_calls), ("target", estimate.target_calls))
-    counts = [f"{count:,} calls at the {side}" for side, count in sides if count is not None]
-    return ", ".join(counts)
-
-
-def _origin(estimates: Estimates) -> str:
-    if not estimates.runs:
-        return "by default rates: no earlier run between these sites"
-    runs = "1 earlier run" if estimates.runs == 1 else f"{estimates.runs} earlier runs"
-    if estimates.planned.is_learned:
-        return f"from {runs} between these sites"
-    return f"by default rates where {runs} between these sites showed none"
-
-
-def _is_other(estimate: Estimate, planned: Estimate) -> bool:
-    """Return whether an alternative is worth a line: it takes 1.2 times as long, or as many calls,
-    or the other way round.
-    """
-    pairs = [(estimate.seconds, planned.seconds)]
-    if estimate.target_calls is not None and planned.target_calls is not None:
-        pairs.append((estimate.target_calls, planned.target_calls))
-    return any(max(pair) > _NOTED * min(pair) for pair in pairs)
-
-
 def _result(result: Report) -> str:
     checkpoint, took = result.plan.checkpoint, f"{result.seconds:.1f} s"
     if result.refusal is not None:
@@ -220,7 +172,6 @@ def fields(report: Report, actions: bool = False) -> dict[str, Any]:
         "restore": restore_fields(report.restore),
         "warnings": list(report.warnings),
         "refused": None if report.refusal is None else str(report.refusal),
-        "estimate": _estimates(report.estimates),
     }
     if report.runner is None:
         result.update(positions.fields(report.positions))
@@ -229,29 +180,6 @@ def fields(report: Report, actions: bool = False) -> dict[str, Any]:
     if actions:
         result["actions"] = [action._asdict() for action in plan.actions]
     return result
-
-
-def _estimates(estimates: Estimates | None) -> dict[str, Any] | None:
-    if estimates is None:
-        return None
-    return {
-        "runner": estimates.runner,
-        "earlier_runs": estimates.runs,
-        "planned": "packed" if estimates.is_packed else "unpacked",
-        "unpacked": _estimate(estimates.unpacked),
-        "packed": None if estimates.packed is None else _estimate(estimates.packed),
-    }
-
-
-def _estimate(estimate: Estimate) -> dict[str, Any]:
-    return {
-        "seconds": round(estimate.seconds, 1),
-        "seconds_low": round(estimate.low, 1),
-        "seconds_high": round(estimate.high, 1),
-        "source_calls": estimate.source_calls,
-        "target_calls": estimate.target_calls,
-        "learned": estimate.is_learned,
-    }
 
 
 def _ndjson(report: Report) -> str:

@@ -123,12 +123,6 @@ def test_diff_shows_what_is_copied_within_the_target_and_changes_nothing(chain):
     assert not chain.replica.exists()
 
 
-def test_a_run_that_copies_within_the_target_records_no_rates_of_the_line(chain):
-    runs = diff(chain.request()).estimates.runs
-    assert chain.sync().plan.reused
-    assert diff(chain.request(target="dcC")).estimates.runs == runs
-
-
 def test_a_sync_reports_what_was_copied_within_the_target(chain):
     found = fields(chain.sync())
     assert found["copied_within_target"] == {"files": len(EARLIER), "bytes": BYTES}

@@ -10,7 +10,6 @@ from tests.support.reports import (
     COMMAND,
     GIB,
     contents_of,
-    estimates_of,
     plan_of,
     report_of,
 )
@@ -47,18 +46,12 @@ def chart(page, title):
     }
 
 
-def test_the_page_of_a_plan_begins_with_what_a_sync_does_and_takes():
-    page = page_of(report_of(PLAN, estimates=estimates_of(60.0, is_learned=True)))
+def test_the_page_of_a_plan_begins_with_what_a_sync_does():
+    page = page_of(report_of(PLAN))
     assert page.answer == (
-        "2 of 3 files, 3.0 of 40.0 GiB, are copied; 2 deleted;"
-        " about 1 min 00 s at 51.2 MiB/s; once synced, restore with"
+        "2 of 3 files, 3.0 of 40.0 GiB, are copied; 2 deleted; once synced, restore with"
     )
     assert (page.restore, page.tone) == (COMMAND, "good")
-
-
-def test_a_first_estimate_is_a_range():
-    page = page_of(report_of(PLAN, estimates=estimates_of(60.0, is_learned=False)))
-    assert "; 30 s to 2 min 00 s at 25.6 MiB/s or more; once" in page.answer
 
 
 def test_the_page_of_a_sync_has_what_it_did():

@@ -1,13 +1,10 @@
-"""The text of a plan: its estimate, and its actions by operator and reason."""
+"""The text of a plan: its actions by operator and reason."""
 
 from dataclasses import replace
-
-import pytest
 
 from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
-from cpreplicate.operations.sync.estimate import Estimate, Estimates
 from cpreplicate.operations.sync.groups import Group
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.output import log
@@ -28,54 +25,6 @@ PLAN = Plan(
     paths_reported="relative",
     paths_reason="",
 )
-UNPACKED = Estimate(12.2, 8.1, 18.3, 2011, 9595, is_learned=True)
-PACKED = Estimate(4.0, 2.7, 6.0, 2011, 63, is_learned=True)
-BOTH = Estimates("inline", 3, False, UNPACKED, PACKED)
-DEFAULT = UNPACKED._replace(low=4.1, high=36.6, is_learned=False)
-
-
-def shown(estimates):
-    """The lines between the facts of the plan and the result."""
-    report = Report(PLAN, Starting("", Restore(None, None, ""), {}, {}, 0), estimates=estimates)
-    lines = FORMS.text(report).partition("\n\n")[0].splitlines()
-    return lines[7:-1]
-
-
-def test_the_plan_is_followed_by_its_estimate_and_that_of_the_other_way():
-    assert shown(BOTH) == [
-        "estimate    about 12 s (inline), from 3 earlier runs between these sites",
-        "NameNodes   2,011 calls at the source, 9,595 calls at the target",
-        "--pack on   about 4 s, 2,011 calls at the source, 63 calls at the target",
-    ]
-    assert shown(replace(BOTH, is_packed=True))[2].startswith("--pack off  about 12 s, 2,011 ")
-    assert shown(None) == []
-
-
-def test_a_way_that_makes_little_difference_is_left_out():
-    other = UNPACKED._replace(seconds=13.0, target_calls=9000)
-    assert len(shown(replace(BOTH, packed=other))) == 2
-
-
-@pytest.mark.parametrize(
-    ("runs", "origin"),
-    [
-        (0, "default rates: no earlier run between these sites"),
-        (1, "default rates where 1 earlier run between these sites showed none"),
-        (2, "default rates where 2 earlier runs between these sites showed none"),
-    ],
-)
-def test_default_rates_give_a_range_and_are_named(runs, origin):
-    first = shown(replace(BOTH, runs=runs, unpacked=DEFAULT, packed=None))[0]
-    assert first == f"estimate    4 s to 37 s (inline), by {origin}"
-
-
-def test_calls_are_shown_only_of_a_side_that_has_a_namenode():
-    to_s3 = UNPACKED._replace(target_calls=None)
-    assert shown(replace(BOTH, unpacked=to_s3, packed=None))[1:] == [
-        "NameNodes   2,011 calls at the source"
-    ]
-    locally = UNPACKED._replace(source_calls=None, target_calls=None)
-    assert len(shown(replace(BOTH, unpacked=locally, packed=None))) == 1
 
 
 def plain(**fields):

@@ -9,7 +9,6 @@ from cpreplicate.core import uri
 from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.overview import Overview
-from cpreplicate.operations.sync.estimate import Estimates
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Tone
@@ -17,7 +16,6 @@ from cpreplicate.output.report.pages import history, operators
 from cpreplicate.output.report.pages.operators import OperatorState, operator_states
 from cpreplicate.output.report.pages.rows import largest
 from cpreplicate.output.report.pages.words import counted, label, of_bytes, sentence, took
-from cpreplicate.output.text import duration
 
 _SHOWN = 12  # directories in a chart
 _WORTH_A_RATE = 5.0  # seconds: a rate of less is that of the start
@@ -63,31 +61,16 @@ def _answer(report: Report) -> str:
     ]
     if report.undeleted:
         parts.append(f"{len(report.undeleted):,} left to sweep, or to watch")
-    return "; ".join([*parts, *_time(report)])
+    if is_done:
+        parts.append(_time(report))
+    return "; ".join(parts)
 
 
-def _time(report: Report) -> Iterator[str]:
-    """Yield what the run takes: as it was, or as it is estimated."""
-    copied = total(report.plan.copies) - total(report.plan.reused_copies)
-    if report.runner is not None:
-        seconds = report.seconds
-        yield f"it took {took(seconds)}{_rate(copied, seconds)}"
-    elif report.estimates is not None:
-        yield _estimate(report.estimates, copied)
-
-
-def _estimate(estimates: Estimates, copied: int) -> str:
-    planned = estimates.planned
-    if planned.is_learned:
-        seconds = max(planned.seconds, 1)
-        return f"about {duration(seconds)}{_rate(copied, seconds)}"
-    low, high = max(planned.low, 1), max(planned.high, 2)
-    return f"{duration(low)} to {duration(high)}{_rate(copied, high)} or more"
-
-
-def _rate(copied: int, seconds: float) -> str:
-    is_worth = copied and seconds >= _WORTH_A_RATE
-    return f" at {size(round(copied / seconds))}/s" if is_worth else ""
+def _time(report: Report) -> str:
+    copied, seconds = total(report.plan.copies) - total(report.plan.reused_copies), report.seconds
+    is_worth_a_rate = copied and seconds >= _WORTH_A_RATE
+    rate = f" at {size(round(copied / seconds))}/s" if is_worth_a_rate else ""
+    return f"it took {took(seconds)}{rate}"
 
 
 def _tone(report: Report) -> Tone:
@@ -106,15 +89,7 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
         if actions or verb != "repack":
             yield verb, f"{counted(len(actions), 'file')}, {size(total(actions))}"
     yield "paths", f"{plan.paths_reported}: {plan.paths_reason}"
-    if report.estimates is not None:
-        yield "estimate", _origin(report.estimates)
     yield "runner", report.runner or "none: this is the plan"
-
-
-def _origin(estimates: Estimates) -> str:
-    runs = counted(estimates.runs, "earlier run")
-    rates = f"{runs} between these sites" if estimates.planned.is_learned else "default rates"
-    return f"by {rates} ({estimates.runner})"
 
 
 def _notes(report: Report) -> Iterator[str]:
