@@ -21,7 +21,8 @@ from cpreplicate.errors import CpreplicateError, LeaseHeld, Obstacle
 from cpreplicate.operations.standing import Standing
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest, replica_root
-from cpreplicate.protocol.checkpoint_record import newest_first, read_record
+from cpreplicate.protocol import census
+from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find
 
@@ -235,10 +236,8 @@ def newest_of_replica(request: SyncRequest) -> Newest | None:
 
     Costs a listing and the read of a record for each checkpoint.
     """
-    replica = Replica(replica_root(request.source, request.target_root), request.sides.target)
-    names = newest_first(replica)
-    record = read_record(replica, names[0]) if names else None
-    return newest_of(names[0], record.completed) if record is not None else None
+    found = _census(request)
+    return newest_of(found.newest, found.completed(found.newest)) if found.newest else None
 
 
 def newest_of(name: str, completed: float | None) -> Newest | None:
@@ -253,5 +252,9 @@ def _newest_at(request: SyncRequest) -> Newest | None:
 
 
 def _has_checkpoint(request: SyncRequest) -> bool:
-    replica = Replica(replica_root(request.source, request.target_root), request.sides.target)
-    return bool(replica.committed_names())
+    return _census(request).newest is not None
+
+
+def _census(request: SyncRequest) -> Census:
+    root = replica_root(request.source, request.target_root)
+    return census.take(Replica(root, request.sides.target))

@@ -6,8 +6,9 @@ is read only where no manifest describes it. Nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +17,13 @@ import pyarrow.compute as pc
 from cpreplicate.core import uri
 from cpreplicate.core.ledger import MemberTable
 from cpreplicate.core.path_columns import Numbers, Texts, chosen, rows_of, texts
+from cpreplicate.core.placement import is_derived
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.positions import CheckpointPositions, positions_in
 from cpreplicate.operations.replicas import replicas_below
-from cpreplicate.protocol import seal
-from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
-from cpreplicate.protocol.manifest import SUFFIX
+from cpreplicate.protocol import census, seal
+from cpreplicate.protocol.checkpoint_record import Record
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.verification_record import NAME as VERIFIED
 from cpreplicate.protocol.verification_record import Verified, last_verification
@@ -39,7 +40,7 @@ class Point:
 
     `completed` is when it was completed at the source, in seconds since the epoch, None if that is
     not recorded. `files` and `bytes` are what a restore reads: packed files count by themselves.
-    `added_bytes` are those that no other point of the replica references. `verified` is when
+    `added_bytes` are those that no other checkpoint of the replica references. `verified` is when
     `verify --record` examined just this `_metadata` last, and `is_restorable` what it found. Both
     are None if another checkpoint was examined since, or none. `positions` are None unless they
     were asked for.
@@ -60,7 +61,9 @@ class Point:
 class ReplicaPoints:
     """The points of a replica, the newest first.
 
-    `job` is its id. `bytes` are those of all points together, what several share counted once.
+    `job` is its id. `derived` are the checkpoints that `rebase` wrote beside them, by name: they
+    keep the files that they reference. `bytes` are those of all of these together, what several
+    share counted once.
     `others` are the checkpoints in its directory that cpreplicate did not publish. `sealed` is by
     whom, when and for which checkpoint it was promoted. `error` is why it could not be read.
     """
@@ -72,6 +75,7 @@ class ReplicaPoints:
     others: tuple[str, ...] = ()
     sealed: str | None = None
     error: str | None = None
+    derived: tuple[Point, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,88 +125,77 @@ class _Reading:
 
 
 def _with_positions(found: ReplicaPoints, replica: Replica) -> ReplicaPoints:
-    points = [
-        replace(point, positions=positions_in(replica, point.checkpoint)) for point in found.points
-    ]
-    return replace(found, points=tuple(points))
+    points, derived = (
+        tuple(replace(each, positions=positions_in(replica, each.checkpoint)) for each in some)
+        for some in (found.points, found.derived)
+    )
+    return replace(found, points=points, derived=derived)
 
 
-def _points_of(replica: Replica, own: Mapping[str, object]) -> ReplicaPoints:
-    names = replica.committed_names()
-    records = {name: read_record(replica, name) for name in names}
-    # without either, it is another program's
-    recorded = {
-        name: record
-        for name, record in records.items()
-        if record is not None or f"{name}{SUFFIX}" in own
-    }
+def _points_of(replica: Replica, own: Collection[str]) -> ReplicaPoints:
+    held = census.take(replica)
     verified = last_verification(replica) if VERIFIED in own else None
-    union, found = _Union(), []
-    for name in last_published_first(recorded):
-        pieces = _pieces_of(replica, name, records[name])
-        if pieces is not None:
-            union.add(pieces)
-            found.append((name, records[name], len(pieces), int(pieces.bytes.sum())))
-    listed = {name for name, *_ in found}
+    union, found, others = _Union(), list[_Found](), list(held.others)
+    for name in (*held.own, *held.derived):
+        referenced = _referenced_by(replica, name, held.records[name])
+        if referenced is not None:
+            union.add(referenced.pieces)
+            found.append(referenced)
+        elif replica.metadata_status(name) is not None:  # it was not withdrawn meanwhile
+            others.append(name)
+    points = [
+        _point(each, held.records[each.name], added, verified)
+        for each, added in zip(found, union.added_bytes, strict=True)
+    ]
     return ReplicaPoints(
         uri.name(replica.root),
         replica.root,
-        tuple(
-            _point(*each, added, verified)
-            for each, added in zip(found, union.added_bytes, strict=True)
-        ),
+        tuple(point for point in points if not is_derived(point.checkpoint)),
         union.bytes,
-        tuple(
-            name
-            for name in names
-            if name not in listed and replica.metadata_status(name) is not None
-        ),
+        tuple(others),
         seal.describe(replica) if seal.NAME in own else None,
+        derived=tuple(point for point in points if is_derived(point.checkpoint)),
     )
 
 
-def _point(
-    name: str,
-    record: Record | None,
-    files: int,
-    bytes_: int,
-    added_bytes: int,
-    verified: Verified | None,
-) -> Point:
-    digests = record.digests if record is not None else ()
-    is_about = verified is not None and verified.checkpoint == name and verified.metadata in digests
+class _Found(NamedTuple):
+    """A checkpoint, and what it references."""
+
+    name: str
+    checkpoint_id: int
+    pieces: Lengths
+
+
+def _point(found: _Found, record: Record, added_bytes: int, verified: Verified | None) -> Point:
+    is_about = verified is not None and verified.checkpoint == found.name
+    is_same = verified is not None and is_about and verified.metadata in record.digests
     return Point(
-        checkpoint=name,
-        checkpoint_id=int(name.removeprefix("chk-")),
-        completed=record.completed if record is not None else None,
-        files=files,
-        bytes=bytes_,
+        checkpoint=found.name,
+        checkpoint_id=found.checkpoint_id,
+        completed=record.completed,
+        files=len(found.pieces),
+        bytes=int(found.pieces.bytes.sum()),
         added_bytes=added_bytes,
-        verified=verified.time if verified is not None and is_about else None,
-        is_restorable=verified.is_restorable if verified is not None and is_about else None,
+        verified=verified.time if verified is not None and is_same else None,
+        is_restorable=verified.is_restorable if verified is not None and is_same else None,
     )
 
 
-def _pieces_of(replica: Replica, name: str, record: Record | None) -> Lengths | None:
-    """Return what a checkpoint references, None if cpreplicate did not publish it, or withdrew it.
+def _referenced_by(replica: Replica, name: str, record: Record) -> _Found | None:
+    """Return what a checkpoint of cpreplicate's references, None if it turns out to be none.
 
-    Without a record, a manifest that describes the `_metadata` shows that cpreplicate did.
+    Its `_metadata` is read, and then its digest counts, if no manifest describes it.
     """
-    length = replica.listed_metadata(name).length
     manifest = replica.manifest(name)
-    digests = record.digests if record is not None else ()
-    if record is None and manifest is not None:
-        digests = (manifest.metadata,)
-    if (record is not None and record.adopted) or length not in (each.length for each in digests):
-        return None
-    if manifest is not None and manifest.metadata in digests:
+    if manifest is not None and manifest.metadata in record.digests:
         files = Lengths(manifest.entries.paths, manifest.entries.ledger.bytes)
-        return _pieces(files, manifest.members)
+        return _Found(name, manifest.checkpoint_id, _pieces(files, manifest.members))
     data = replica.metadata_bytes(name)
-    if data is None or data.digest not in digests:
+    if data is None or data.digest not in record.digests:
         return None
     checkpoint = replica.decoded_checkpoint(name, data)
-    return _pieces(checkpoint.files, checkpoint.members)
+    pieces = _pieces(checkpoint.files, checkpoint.members)
+    return _Found(name, checkpoint.checkpoint_id, pieces)
 
 
 def _pieces(files: Lengths, members: MemberTable) -> Lengths:

@@ -13,8 +13,8 @@ from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError
 from cpreplicate.operations.change import some
-from cpreplicate.protocol import json_files
-from cpreplicate.protocol.checkpoint_record import last_published_first, read_record
+from cpreplicate.protocol import census, json_files
+from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.job_record import JobRecord, read_job_record, recorded_name
 from cpreplicate.protocol.marker import is_replica, read_marker
 from cpreplicate.protocol.replica import Replica
@@ -218,20 +218,17 @@ def _life(named: Named, side: Side) -> _Life:
 def _read_life(named: Named, side: Side) -> _Life:
     """Return the life of a job; what has no recorded completion has the time of its `_metadata`."""
     replica, roots = Replica(named.replica, side), _roots(named, side)
-    names = replica.committed_names()
-    records = {name: read_record(replica, name) for name in names}
-    own = {name: each for name, each in records.items() if each is None or not each.adopted}
-    if not own:
+    found = census.take(replica)
+    if found.newest is None:
         return _Life(named, math.inf, -math.inf, None, roots)
-    times = {
-        name: replica.listed_metadata(name).modified
-        if record is None or record.completed is None
-        else record.completed
-        for name, record in own.items()
-    }
-    newest = last_published_first(own)[0]
+    times = {name: _completed(replica, found, name) for name in found.own}
     since = [named.record.since] if named.record is not None else []
-    return _Life(named, min([*since, *times.values()]), times[newest], newest, roots)
+    return _Life(named, min([*since, *times.values()]), times[found.newest], found.newest, roots)
+
+
+def _completed(replica: Replica, found: Census, name: str) -> float:
+    completed = found.completed(name)
+    return replica.listed_metadata(name).modified if completed is None else completed
 
 
 def _roots(named: Named, side: Side) -> frozenset[str]:

@@ -24,8 +24,9 @@ from cpreplicate.operations.replica_status import FleetStatus, Orphans, ReplicaS
 from cpreplicate.operations.replicas import ReplicaRef
 from cpreplicate.operations.upkeep import kafka_check, orphans
 from cpreplicate.operations.upkeep.kafka_check import Kafka
-from cpreplicate.protocol import job_record, journal, lease, seal
-from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
+from cpreplicate.protocol import census, job_record, journal, lease, seal
+from cpreplicate.protocol.census import Census
+from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX, Record
 from cpreplicate.protocol.job_record import read_job_record
 from cpreplicate.protocol.manifest import SUFFIX, read_totals
 from cpreplicate.protocol.marker import Marker, is_replica, read_marker
@@ -191,17 +192,9 @@ def _with_replica(
     observed = row.observed
     observed.source = observed.source or _source_of(marker)
     children = replica.children()
-    names, links = replica.committed_names(children), links_among(replica, children, own)
-    records = {name: read_record(replica, name) for name in names}
-    replaced = [name for name in names if _is_another(replica, name, records[name])]
-    lost = [name for name in names if records[name] is None and f"{name}{SUFFIX}" not in own]
-    foreign = [name for name in names if name in (*lost, *replaced)]
-    ours = {
-        name: record
-        for name, record in records.items()
-        if name not in foreign and not _is_adopted(record)
-    }
-    newest = next(iter(last_published_first(ours)), None)
+    links = links_among(replica, children, own)
+    found = census.take(replica, children)
+    newest = found.newest
     observed.is_sealed = seal.NAME in own
     holder = lease.holder(replica.root, replica.side) if lease.NAME in own else None
     observed.is_lease_held = holder is not None and not holder.is_stale
@@ -212,18 +205,19 @@ def _with_replica(
         holder=holder,
         unfinished=_unfinished(own, newest),
         # a job may write its checkpoints into a replica that was promoted for it
-        warnings=() if observed.is_sealed else tuple(_obstacles(replica, foreign, links)),
+        warnings=() if observed.is_sealed else tuple(_obstacles(replica, found, links)),
         has_links=bool(links),
         is_marked=marker is not None,
         recorded=read_job_record(replica.side, replica.root) if job_record.NAME in own else None,
     )
     if newest is None:
+        replaced = [name for name in found.unrecorded if f"{name}{RECORD_SUFFIX}" in own]
         if replaced:
             observed.last_error = (
                 f"{replica.uri_of(replaced[0])}/{METADATA} is not the one that cpreplicate wrote"
             )
         return row
-    return _with_checkpoint(row, replica, own, newest, ours[newest])
+    return _with_checkpoint(row, replica, own, newest, found.records[newest])
 
 
 def _with_checkpoint(
@@ -231,24 +225,21 @@ def _with_checkpoint(
     replica: Replica,
     own: Mapping[str, FileStatus],
     name: str,
-    record: Record | None,
+    record: Record,
 ) -> ReplicaStatus:
     """Return a row with the newest checkpoint of the replica, `name`."""
     published = replica.listed_metadata(name)
-    digests = record.digests if record is not None else ()
-    # a replica of an older version: the checkpoint was completed before it was published
-    completed = record.completed if record is not None else None
     number = int(name.removeprefix("chk-"))
     manifest = own.get(f"{name}{SUFFIX}")
     # before anything else is known of the row: a lag must not hide that this failed
     totals = manifest and read_totals(replica.storage, replica.root, name, manifest.length)
     row.observed.replica_newest = Newest(
-        number, published.modified if completed is None else completed
+        number, published.modified if record.completed is None else record.completed
     )
     verified = row.verified
     is_newest = verified is not None and verified.checkpoint == name
     is_restorable = verified is not None and verified.is_restorable
-    is_same = verified is not None and verified.metadata in digests
+    is_same = verified is not None and verified.metadata in record.digests
     return replace(
         row,
         checkpoint=name,
@@ -264,14 +255,14 @@ def _is_later(file: FileStatus | None, other: FileStatus | None) -> bool:
     return file is not None and other is not None and file.modified > other.modified
 
 
-def _obstacles(replica: Replica, foreign: Sequence[str], links: Sequence[str]) -> Iterator[str]:
+def _obstacles(replica: Replica, found: Census, links: Sequence[str]) -> Iterator[str]:
     """Yield why `sync` and `promote` refuse the replica: links, and checkpoints of others."""
     for link in links:
         yield (
             f"{replica.uri_of(link)} is a symbolic link or a mount. sync, sweep and promote refuse"
             " the replica. `cpreplicate verify` shows what to do"
         )
-    for name in foreign:
+    for name in found.unrecorded:
         yield (
             f"{replica.uri_of(name)}/{METADATA} was not written by cpreplicate: a job writes its"
             " checkpoints here, or the record of it was lost. sync, sweep and promote refuse the"
@@ -282,21 +273,6 @@ def _obstacles(replica: Replica, foreign: Sequence[str], links: Sequence[str]) -
 def _source_of(marker: Marker | None) -> str:
     """Return the source as it was named last."""
     return marker.sources[-1].given if marker is not None and marker.sources else ""
-
-
-def _is_another(replica: Replica, name: str, record: Record | None) -> bool:
-    """Return whether a `_metadata` has a length that its record does not list.
-
-    The record is of another one: a dead run's that had this number, or of ours, overwritten since.
-    """
-    if record is None:
-        return False
-    length = replica.listed_metadata(name).length
-    return all(digest.length != length for digest in record.digests)
-
-
-def _is_adopted(record: Record | None) -> bool:
-    return record is not None and record.adopted
 
 
 def _unfinished(own: Mapping[str, FileStatus], newest: str | None) -> float | None:

@@ -14,15 +14,16 @@ import pyarrow.compute as pc
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_columns import Numbers, chosen, directories, texts, without
-from cpreplicate.core.placement import METADATA, PACKED, is_checkpoint
+from cpreplicate.core.placement import METADATA, PACKED, is_checkpoint, is_derived
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
 from cpreplicate.operations.change import refuse_links
 from cpreplicate.operations.compare import Comparison, Reader, compare
 from cpreplicate.operations.log_context import begin_checkpoint
 from cpreplicate.operations.target_root import refuse_no_replica
-from cpreplicate.protocol import json_files, ownership, replica_state, seal
-from cpreplicate.protocol.checkpoint_record import Record, newest_first, read_record
+from cpreplicate.protocol import census, json_files, ownership, replica_state, seal
+from cpreplicate.protocol.census import Census
+from cpreplicate.protocol.checkpoint_record import Record, matching_record, read_record
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.manifest import Manifest, ManifestTable
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
@@ -146,19 +147,16 @@ def _verify(
     _refuse_misnamed(checkpoint)
     refuse_no_replica(replica_root, side)
     replica = Replica(replica_root, side)
-    committed = newest_first(replica)
     state = _state(replica)
     if checkpoint is None:
         _refuse_only_adopted(replica, state)
-    derived = [] if isinstance(state, str) else [each.name for each in state.derived]
-    held = dict.fromkeys([*_promoted_first(replica, committed, state), *derived])
-    name = _asked(replica, list(held), checkpoint)
+    found = _census(replica, state)
+    name = _asked(replica, found, checkpoint)
     begin_checkpoint(name)
     referenced, published = _committed_checkpoint(replica, name)
     _refuse_links(replica, referenced)
-    is_torn = published is not None and referenced.metadata not in published.digests
-    # it may have been committed since they were listed
-    manifests = _manifests(replica, dict.fromkeys([name, *committed]))
+    is_torn = published is not None and not _is_listed(replica, referenced)
+    manifests = _manifests(replica, found.names)
     recorded = manifests[name].entries if name in manifests else ManifestTable.of({})
     files = referenced.files
     present = replica.present(directories(files.paths))
@@ -205,16 +203,19 @@ def _state(replica: Replica) -> State | str:
         return str(error)
 
 
-def _promoted_first(replica: Replica, committed: Sequence[str], state: State | str) -> list[str]:
+def _census(replica: Replica, state: State | str) -> Census:
+    """Return whose the checkpoints are: by their digests, or lengths if one cannot be read."""
+    return census.take(replica) if isinstance(state, str) else state.census
+
+
+def _promoted_first(replica: Replica, found: Census) -> list[str]:
     """Return the names of all checkpoints in the order in which `promote` takes them.
 
-    The one that the replica is sealed for is first, then those that cpreplicate published.
+    The one that the replica is sealed for is first. A derived one is never taken by itself.
     """
-    own = [] if isinstance(state, str) else [checkpoint.name for checkpoint in state.committed]
     promoted = seal.promoted(replica)
-    derived = () if isinstance(state, str) else (each.name for each in state.derived)
-    first = [promoted] if promoted is not None and promoted in (*committed, *derived) else []
-    return list(dict.fromkeys([*first, *own, *committed]))
+    first = [promoted] if promoted is not None and promoted in found.names else []
+    return list(dict.fromkeys([*first, *found.names]))
 
 
 def _as_promote(
@@ -279,16 +280,16 @@ def record(verification: Verification, share: float, side: Side) -> None:
 def committed(replica_root: str, side: Side) -> tuple[str, ...]:
     """Return the committed checkpoints of a replica, that which is promoted by default first.
 
-    Then follow cpreplicate's own, the newest first.
-    Raises `NotThere` if there is none.
+    Then follow cpreplicate's own, the newest first, those of others, and the derived ones. Raises
+    `NotThere` if there is none.
     """
     refuse_no_replica(replica_root, side)
     replica = Replica(replica_root, side)
     state = _state(replica)
     _refuse_only_adopted(replica, state)
-    names = _promoted_first(replica, newest_first(replica), state)
-    _asked(replica, names, None)
-    return tuple(names)
+    found = _census(replica, state)
+    _asked(replica, found, None)
+    return tuple(_promoted_first(replica, found))
 
 
 def _committed_checkpoint(replica: Replica, name: str) -> tuple[CommittedCheckpoint, Record | None]:
@@ -300,6 +301,12 @@ def _committed_checkpoint(replica: Replica, name: str) -> tuple[CommittedCheckpo
     return replica.committed_checkpoint(name, data), record
 
 
+def _is_listed(replica: Replica, checkpoint: CommittedCheckpoint) -> bool:
+    """Return whether a record, or a manifest in its place, lists the `_metadata`."""
+    metadata = checkpoint.metadata
+    return matching_record(replica, checkpoint.name, metadata.__eq__) is not None
+
+
 def _refuse_misnamed(checkpoint: str | None) -> None:
     if checkpoint is not None and not is_checkpoint(checkpoint):
         raise UsageError(
@@ -308,16 +315,21 @@ def _refuse_misnamed(checkpoint: str | None) -> None:
         )
 
 
-def _asked(replica: Replica, committed: Sequence[str], checkpoint: str | None) -> str:
-    if not committed:
+def _asked(replica: Replica, found: Census, checkpoint: str | None) -> str:
+    held = _promoted_first(replica, found)
+    if checkpoint is None:
+        # a derived one is taken where it was promoted, never by itself
+        held = [name for name in held if name == seal.promoted(replica) or not is_derived(name)]
+    if not held:
         raise NotThere(
             f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
         )
     if checkpoint is None:
-        return committed[0]
-    if checkpoint not in committed:
-        held = ", ".join(committed)
-        raise NotThere(f"{replica.root} holds no committed {checkpoint}. It holds {held}")
+        return held[0]
+    if checkpoint not in held:
+        raise NotThere(
+            f"{replica.root} holds no committed {checkpoint}. It holds {', '.join(held)}"
+        )
     return checkpoint
 
 

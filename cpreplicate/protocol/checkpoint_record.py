@@ -7,7 +7,7 @@ written by cpreplicate.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from cpreplicate.core.placement import OWN, checkpoint_of, own_name
@@ -70,46 +70,26 @@ def write_record(replica: Replica, name: str, record: Record) -> None:
     replica.storage.put(record_uri(replica, name), lambda: [content])
 
 
-def matching_record(replica: Replica, name: str, digest: Digest) -> Record | None:
-    """Return the record that lists this digest of a checkpoint's `_metadata`, or None.
+def matching_record(replica: Replica, name: str, is_it: Callable[[Digest], bool]) -> Record | None:
+    """Return the record of a checkpoint if it lists the `_metadata` that is there, else None.
 
-    If the record is damaged or lost, a manifest that names the digest replaces it. So it does if
-    the record has other digests: a run that was held up may have written its own over it.
+    `is_it` compares that with a digest. If the record is damaged or lost, a manifest that names the
+    `_metadata` replaces it. So it does if the record has other digests: a run that was held up may
+    have written its own over it.
     """
     record = read_record(replica, name)
-    if record is not None and (digest in record.digests or record.adopted):
-        return record if digest in record.digests else None
-    manifest = replica.manifest(name)
-    if manifest is None or manifest.metadata != digest:
+    if record is not None and any(map(is_it, record.digests)):
+        return record
+    if record is not None and record.adopted:
         return None
-    return record._replace(digests=(digest,)) if record else Record(UNKNOWN_SEQUENCE, (digest,))
+    manifest = replica.manifest(name)
+    if manifest is None or not is_it(manifest.metadata):
+        return None
+    digests = (manifest.metadata,)
+    return record._replace(digests=digests) if record else Record(UNKNOWN_SEQUENCE, digests)
 
 
 def recorded_names(own: Iterable[str]) -> list[str]:
     """Return the names of the checkpoints that have a record among the files of `.cpreplicate/`."""
     names = [name.removesuffix(RECORD_SUFFIX) for name in own if name.endswith(RECORD_SUFFIX)]
     return [checkpoint for name in names if (checkpoint := checkpoint_of(name)) is not None]
-
-
-def newest_first(replica: Replica) -> list[str]:
-    """Return the names of the committed checkpoints, the last published first.
-
-    If one of them has no record, their numbers decide.
-    """
-    return last_published_first(
-        {name: read_record(replica, name) for name in replica.committed_names()}
-    )
-
-
-def last_published_first(records: Mapping[str, Record | None]) -> list[str]:
-    """Return the names of checkpoints by their sequence, or by number if one is not known."""
-    are_known = all(
-        record is not None and record.sequence != UNKNOWN_SEQUENCE for record in records.values()
-    )
-
-    def key(name: str) -> tuple[int, int]:
-        record = records[name]
-        sequence = record.sequence if are_known and record is not None else 0
-        return sequence, int(name.removeprefix("chk-"))
-
-    return sorted(records, key=key, reverse=True)

@@ -15,18 +15,17 @@ from cpreplicate.core.placement import (
     OWN,
     PACKED,
     REBASED,
-    is_derived,
 )
 from cpreplicate.errors import Refused
-from cpreplicate.protocol import json_files, lease, manifest
+from cpreplicate.protocol import census, json_files, lease, manifest
+from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.checkpoint_record import (
     RECORD_SUFFIX,
     Record,
-    last_published_first,
-    matching_record,
     read_record,
     recorded_names,
 )
+from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.marker import MARKER, Marker, read_marker
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.source import MetadataBytes
@@ -72,6 +71,12 @@ class State:
     def ours(self) -> tuple[CommittedCheckpoint, ...]:
         """Every checkpoint that cpreplicate wrote: those it replicated, and derived ones."""
         return self.committed + self.derived
+
+    @property
+    def census(self) -> Census:
+        """Whose the checkpoints are, by the digests of their `_metadata`."""
+        own, derived = ([each.name for each in some] for some in (self.committed, self.derived))
+        return Census(tuple(own), tuple(derived), self.adopted, self.unrecorded, self.records)
 
     @property
     def next_sequence(self) -> int:
@@ -123,41 +128,29 @@ def _read_state(replica: Replica, former: State | None) -> State:
     children = replica.children()
     has_own = any(child.name == OWN and not child.is_link for child in children)
     own = replica.own_files() if has_own else {}
-    names = replica.committed_names(children)
-    derived = replica.derived_names(children)
-    names += derived
+    names = [*replica.committed_names(children), *replica.derived_names(children)]
     metadata_files = {name: replica.listed_metadata(name) for name in names}
     known = _Known(former, own, metadata_files)
     same = {name: committed for name in names if (committed := known.checkpoint(name)) is not None}
     checkpoints = _read_checkpoints(replica, [name for name in names if name not in same], has_own)
-    records = {name: known.record(name) for name in same} | {
-        name: checkpoint.record
-        for name, checkpoint in checkpoints.items()
-        if checkpoint.record is not None
-    }
-    recorded = last_published_first(
-        {name: record for name, record in records.items() if not is_derived(name)}
+    found = census.of_records(
+        {name: known.record(name) for name in same}
+        | {name: checkpoint.record for name, checkpoint in checkpoints.items()}
     )
+
+    def read(name: str) -> CommittedCheckpoint:
+        return same.get(name) or replica.committed_checkpoint(name, checkpoints[name].data)
+
     stale = {*recorded_names(own)}.difference(checkpoints, same)
     return State(
         marker=_marker(replica, own, known),
         is_empty=_is_empty(children, own),
-        committed=tuple(
-            same.get(name) or replica.committed_checkpoint(name, checkpoints[name].data)
-            for name in recorded
-            if not records[name].adopted
-        ),
-        derived=tuple(
-            replica.committed_checkpoint(name, checkpoints[name].data)
-            for name in derived
-            if name in records and not records[name].adopted
-        ),
-        adopted=tuple(
-            name for name in (*recorded, *derived) if name in records and records[name].adopted
-        ),
-        unrecorded=tuple(name for name in checkpoints if name not in records),
+        committed=tuple(map(read, found.own)),
+        derived=tuple(map(read, found.derived)),
+        adopted=found.adopted,
+        unrecorded=found.unrecorded,
         others=_others(checkpoints),
-        records=records,
+        records=found.records,
         stale={name: read_record(replica, name) for name in sorted(stale)},
         own=own,
         links=tuple(links_among(replica, children, own)),
@@ -271,20 +264,17 @@ class _Checkpoint(NamedTuple):
 def read_checkpoint(replica: Replica, name: str, has_own: bool) -> _Checkpoint | None:
     """Return the `_metadata` of a checkpoint and its record, both of one moment.
 
-    Another run may publish or withdraw the checkpoint meanwhile. A record is in place before its
-    `_metadata` appears and until that is gone. So a `_metadata` that is the same before and after
-    the record was read, and that the record does not match, is not cpreplicate's.
+    None if there is no `_metadata`. Without files of its own, a directory has no record.
     """
     data = replica.metadata_bytes(name)
-    while data is not None:
-        record = matching_record(replica, name, data.digest) if has_own else None
-        if record is not None:
-            return _Checkpoint(data, record)
-        again = replica.metadata_bytes(name) if has_own else data
-        if again is not None and again.digest == data.digest:
-            return _Checkpoint(data, None)
-        data = again
-    return None
+    if data is None or not has_own:
+        return _Checkpoint(data, None) if data is not None else None
+    found = census.recorded(replica, name, lambda: replica.metadata_bytes(name), _has_digest, data)
+    return _Checkpoint(*found) if found is not None else None
+
+
+def _has_digest(data: MetadataBytes, digest: Digest) -> bool:
+    return data.digest == digest
 
 
 def _read_checkpoints(

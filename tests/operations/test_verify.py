@@ -12,12 +12,10 @@ from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.sizes import size
 from cpreplicate.errors import Refused
 from cpreplicate.operations import compare as compare_operation
-from cpreplicate.operations import verify as verify_operation
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import promote
 from cpreplicate.operations.verify import ALL, NOTHING, Sample, Verification, verify, verify_each
-from cpreplicate.protocol.checkpoint_record import newest_first
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.publication import Publication
 from cpreplicate.runners import ExecutionOptions, Snapshot, choose_runner
@@ -88,23 +86,6 @@ class TestLinks:
         (replica / "shared/a").symlink_to(tmp_path / "dcA" / JOB / "shared/a")
         assert verified(replica, False).missing == ("shared/a",)
         assert promoted(replica).starting is None
-
-
-def test_a_checkpoint_that_is_committed_meanwhile_is_compared_by_its_manifest(
-    tmp_path, monkeypatch
-):
-    replica = synced(tmp_path, {1: FILES})
-
-    def then_another_is_committed(place):
-        names = newest_first(place)
-        synced(tmp_path, {2: NEXT})
-        damage(replica, "shared/y")
-        return names
-
-    monkeypatch.setattr(verify_operation, "newest_first", then_another_is_committed)
-    found = verified(replica, True)
-    assert (found.checkpoint_id, found.corrupt) == (2, ("shared/y",))
-    assert found.compared == len(NEXT)
 
 
 class TestContentIsReadByARunner:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.change import some
-from cpreplicate.protocol import json_files, seal
-from cpreplicate.protocol.checkpoint_record import Record, last_published_first, read_record
+from cpreplicate.protocol import census, json_files, seal
 from cpreplicate.protocol.replica import Replica
 
 _NEAREST = 3  # points that an error names
@@ -34,7 +33,7 @@ def asked(replica: Replica, checkpoint: str | None, as_of: float | None) -> str 
 
 def warnings_of_newer(replica: Replica, name: str) -> Iterator[str]:
     """Yield what the operator should know if a checkpoint is promoted that is not the newest."""
-    ordered = last_published_first(_records(replica))
+    ordered = census.take(replica).own
     newer = ordered[: ordered.index(name)] if name in ordered else []
     if newer:
         yield (
@@ -46,15 +45,12 @@ def warnings_of_newer(replica: Replica, name: str) -> Iterator[str]:
 
 def _completed_by(time: float, replica: Replica) -> str:
     """Return the checkpoint that was completed last at or before a time, to the second."""
-    records = _records(replica)
-    completed = {
-        name: record.completed
-        for name, record in records.items()
-        if record is not None and record.completed is not None
-    }
+    found = census.take(replica)
+    dated = ((name, found.completed(name)) for name in found.own)
+    completed = {name: at for name, at in dated if at is not None}
     reached = [name for name in completed if math.floor(completed[name]) <= time]
     if not reached:
-        raise NotThere(_nothing_by(time, replica, completed, len(records) - len(completed)))
+        raise NotThere(_nothing_by(time, replica, completed, len(found.own) - len(completed)))
     return max(reached, key=lambda name: completed[name])
 
 
@@ -65,13 +61,3 @@ def _nothing_by(time: float, replica: Replica, completed: Mapping[str, float], u
     parts += [f"The nearest, which are later, are {named}"] if nearest else []
     parts += [f"The time of {undated} checkpoints is not recorded"] if undated else []
     return f"{'. '.join(parts)}. Give --checkpoint to promote one by its name"
-
-
-def _records(replica: Replica) -> dict[str, Record | None]:
-    """Return the record of each committed checkpoint that cpreplicate published, by name."""
-    records = {name: read_record(replica, name) for name in replica.committed_names()}
-    return {
-        name: record
-        for name, record in records.items()
-        if record is not None and not record.adopted
-    }
