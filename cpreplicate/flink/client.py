@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit, urlunsplit
@@ -25,13 +23,12 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from cpreplicate.flink.address import JobManagerAddress, origin
 from cpreplicate.storage import Transient
-from cpreplicate.storage.cancellation import go_on
+from cpreplicate.storage.side_call import in_thread
 
 _CONNECT_SECONDS = 5.0
 _CHUNK = 64 << 10
 _MOST_REDIRECTS = 5
 _MOST_REASON = 300  # characters of what a library states
-_LOOK = 0.1  # seconds between two looks at a cancellation
 
 
 class RequestLimits(NamedTuple):
@@ -295,23 +292,10 @@ def _pools(wires: _Wires) -> dict[str, type[HTTPConnectionPool]]:
 
 def _within(seconds: float, function: Callable[[], Answer]) -> Answer:
     """Return what a function returns in a thread. Raises `Silent` if that takes too long."""
-    done: Future[Answer] = Future()
-
-    def perform() -> None:
-        try:
-            done.set_result(function())
-        except BaseException as error:  # noqa: BLE001  # it is raised in the other thread
-            done.set_exception(error)
-
-    threading.Thread(target=perform, name="rest", daemon=True).start()
-    deadline = time.monotonic() + seconds
-    while not done.done():
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise _silent(seconds)
-        go_on()
-        wait([done], min(left, _LOOK))
-    return done.result()
+    call = in_thread(function, "rest")
+    if not call.wait_or_be_cancelled(seconds):
+        raise _silent(seconds)
+    return call.result()
 
 
 def _silent(seconds: float) -> Silent:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from cpreplicate.storage import Storage
 from cpreplicate.storage.base import Content
 from cpreplicate.storage.cancellation import cancellable
+from cpreplicate.storage.side_call import in_thread
 
 
 def _no_check() -> None:
@@ -39,11 +41,7 @@ class PendingPut:
         self._check: Callable[[], None] = _no_check
         self._is_cancelled = False
         self._may_appear = threading.Event()
-        self._error: BaseException | None = None
-        self._thread: threading.Thread | None = None
-        if storage.closes_slowly:
-            self._thread = threading.Thread(target=self._put, name="pending", daemon=True)
-            self._thread.start()
+        self._putting = in_thread(self._put, "pending") if storage.closes_slowly else None
 
     def appear(self, check: Callable[[], None] = _no_check) -> None:
         """Let the file appear, and wait until it has; raise what the storage raises.
@@ -52,12 +50,11 @@ class PendingPut:
         """
         self._check = check
         self._may_appear.set()
-        if self._thread is None:
+        if self._putting is None:
             self._put()
         else:
-            self._thread.join()
-        if self._error is not None:
-            raise self._error
+            self._putting.wait()
+            self._putting.result()
 
     def __enter__(self) -> PendingPut:
         return self
@@ -69,17 +66,13 @@ class PendingPut:
         """Remove what was written, unless the file appeared."""
         self._is_cancelled = True
         self._may_appear.set()
-        if self._thread is not None:
-            self._thread.join()
+        if self._putting is not None:
+            self._putting.wait()
 
     def _put(self) -> None:
-        try:
-            with cancellable(self._raise_if_cancelled):  # else retries outlast an interrupt
-                self._write()
-        except _Cancelled:
-            pass
-        except BaseException as error:  # noqa: BLE001  # raised by `appear`, in the caller's thread
-            self._error = error
+        # without `cancellable`, retries outlast an interrupt
+        with suppress(_Cancelled), cancellable(self._raise_if_cancelled):
+            self._write()
 
     def _write(self) -> None:
         storage, uri, content = self._storage, self._uri, self._content

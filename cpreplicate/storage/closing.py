@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from cpreplicate.storage import deadlines
+from cpreplicate.storage.side_call import SideCall, in_thread
 
 # Closes at once that are worth further calls. Where more files are in flight, waiting costs
 # nothing, and the calls would.
@@ -22,12 +23,12 @@ _PAUSES = (0.02, 0.02, 0.04, 0.08, 0.16)  # seconds between two looks at a file 
 
 
 class _Closes:
-    """The closes of this process: how many callers wait for one, and threads left alone."""
+    """The closes of this process: how many callers wait for one, and those left alone."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._count = 0
-        self._left: list[threading.Thread] = []
+        self._left: list[SideCall[None]] = []
 
     @contextlib.contextmanager
     def one_more(self) -> Iterator[bool]:
@@ -41,42 +42,17 @@ class _Closes:
             with self._lock:
                 self._count -= 1
 
-    def leave(self, thread: threading.Thread) -> None:
-        """Wait no longer for a thread."""
+    def leave(self, close: SideCall[None]) -> None:
+        """Wait no longer for a close."""
         with self._lock:
-            self._left = [other for other in self._left if other.is_alive()] + [thread]
+            self._left = [*self.left(), close]
 
-    def left(self) -> list[threading.Thread]:
-        """Return the threads that are still at work for nobody."""
-        return [thread for thread in self._left if thread.is_alive()]
+    def left(self) -> list[SideCall[None]]:
+        """Return the closes that still go on for nobody."""
+        return [close for close in self._left if not close.has_ended]
 
 
 _closes = _Closes()
-
-
-class _Close:
-    """A close in a thread of its own."""
-
-    def __init__(self, close: Callable[[], None]) -> None:
-        self._close = close
-        self._error: BaseException | None = None
-        self.has_ended = threading.Event()
-        self.thread = threading.Thread(target=self._run, name="close", daemon=True)
-        self.thread.start()
-
-    def result(self) -> None:
-        """Wait for the end of the close; raise what it raised."""
-        self.has_ended.wait()
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
-        try:
-            self._close()
-        except BaseException as error:  # noqa: BLE001  # raised by `result`, in the caller's thread
-            self._error = error
-        finally:
-            self.has_ended.set()
 
 
 def close_promptly(close: Callable[[], None], is_closed: Callable[[], bool]) -> None:
@@ -89,21 +65,22 @@ def close_promptly(close: Callable[[], None], is_closed: Callable[[], bool]) -> 
         if not is_one_of_few:
             close()
             return
-        closing = _Close(close)
+        closing = in_thread(close, "close")
         for pause in _PAUSES:
-            if closing.has_ended.wait(pause):
+            if closing.wait(pause):
                 break
             if is_closed():
-                _closes.leave(closing.thread)
+                _closes.leave(closing)
                 return
+        closing.wait()
         closing.result()
 
 
 @atexit.register
 def _wait() -> None:
     """Wait for threads left alone: one that returns while Python ends aborts the process."""
-    for thread in _closes.left():
-        thread.join()
+    for close in _closes.left():
+        close.wait()
 
 
 class PromptExit:

@@ -69,7 +69,7 @@ class Deadline:
             workers.workers.leave(assignment)
             assignment.done.acquire()
             raise
-        result: T = assignment.outcome()
+        result: T = assignment.result()
         return result
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:

@@ -6,7 +6,6 @@ worker has lasted. If that is too long, the caller goes on with an exception.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import threading
@@ -14,10 +13,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Protocol
 
 from cpreplicate.storage import cancellation
 from cpreplicate.storage.base import NoAnswer, Transient
+from cpreplicate.storage.side_call import SideCall
 
 # Seconds between two looks at the calls. The callers do not look themselves: hundreds of threads
 # that wake up for it would cost as much as the work.
@@ -62,49 +63,32 @@ class Call:
         self.began = min(self.began + seconds, time.monotonic())
 
 
-class Assignment:
-    """What a worker does for a caller."""
+class Assignment(SideCall[Any]):
+    """What a worker does for a caller, in its context."""
 
     def __init__(self, work: Callable[[], Any], server: Server) -> None:
+        context = copy_context()
+        super().__init__(partial(context.run, work))
         self.server = server  # which has it done: its calls may be to another one as well
-        self._work: Callable[[], Any] | None = work
-        self._context = copy_context()
-        self._result: Any = None
-        self._error: BaseException | None = None
+        self._context = context
         self.call: Call | None = None  # the call of the client that it waits for
-        self.is_left = self.cleans_up = self.has_ended = False
+        self.is_left = self.cleans_up = False
         self.broken_off: BaseException | None = None  # raised by the caller
-        self.done = threading.Lock()  # an Event would cost ten times as much
-        self.done.acquire()
 
-    def perform(self) -> None:
-        """Do the work, in the context of the caller."""
-        assert self._work is not None
-        try:
-            self._result = self._context.run(self._work)
-        except BaseException as error:  # noqa: BLE001  # raised by `outcome`, in the caller's thread
-            self._error = error
-        self._work, self.has_ended = None, True
-
-    def outcome(self) -> Any:
+    def result(self) -> Any:
         """Return the result of the work, or raise its exception, or that which broke it off."""
-        error = self._error if self.broken_off is None else self.broken_off
-        if error is None:
-            return self._result
+        if (error := self.broken_off) is None:
+            return super().result()
+        self.broken_off = None
         try:
             raise error
         finally:
-            self._error = self.broken_off = error = None  # the exception refers to this frame
+            del error  # it refers to this frame
 
     def break_off(self, error: BaseException) -> None:
         """Let the caller go on with an exception. Called only by the thread that looks at calls."""
         self.broken_off = error
         self.release()
-
-    def release(self) -> None:
-        """Let the caller go on."""
-        with contextlib.suppress(RuntimeError):  # it does so already
-            self.done.release()
 
     def raise_if_left(self) -> None:
         """Raise `LeftBehind` before a call, once: what follows cleans up."""

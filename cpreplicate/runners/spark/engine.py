@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 
 from pyspark import SparkContext
 
-from cpreplicate.runners.spark.aside import Aside
 from cpreplicate.runners.tasks import EngineLost
+from cpreplicate.storage.side_call import SideCall, in_thread
 
 _log = logging.getLogger(__name__)
 # of addresses as `host:port`: the family, and what connect(2) takes
@@ -155,7 +155,7 @@ class Engine:
         self.comes_and_goes = context.getConf().get(_DYNAMIC) == "true"
         self._masters = masters(self.master)
         self._places: Places = {}
-        self._question: Aside[bool] | None = None
+        self._question: SideCall[bool] | None = None
 
     def answers(self) -> bool:
         """Return whether an executor answers.
@@ -166,7 +166,7 @@ class Engine:
         """
         if LOCAL.fullmatch(self.master):
             return True  # tasks run in the process of the driver
-        question = self._question or Aside(self._is_answered)
+        question = self._question or in_thread(self._is_answered, "spark")
         self._question = None if question.wait(self._answer_within) else question
         return self._question is None and question.result()
 

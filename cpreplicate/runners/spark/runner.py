@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import sys
 import threading
 import time
@@ -26,7 +27,6 @@ from cpreplicate.runners.copy_rows import Copies, sizes_of
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.spark import executors, failures, session
-from cpreplicate.runners.spark.aside import Aside
 from cpreplicate.runners.spark.clocks import DriverClock
 from cpreplicate.runners.spark.engine import Engine, EngineWatch, watching
 from cpreplicate.runners.spark.reports import ProgressReports, Reporter
@@ -40,6 +40,7 @@ from cpreplicate.runners.spark.transport import (
 from cpreplicate.runners.tasks import Copy, EngineLost, Outcome, RunnerStopped, Task
 from cpreplicate.storage import Sides
 from cpreplicate.storage.rpc import RpcAddress, serve
+from cpreplicate.storage.side_call import in_thread
 from cpreplicate.storage.wrappers.limits import pace
 
 _Batch = Sequence[Task]
@@ -228,7 +229,7 @@ class SparkRunner:
 
         self._groups.add(group)
         with watch.job():
-            collecting = Aside(job)
+            collecting = in_thread(job, "spark")
             try:
                 while not collecting.wait(_CANCEL_SECONDS):
                     if self._is_cancelled:
@@ -237,7 +238,9 @@ class SparkRunner:
                 return collecting.result()
             except BaseException as error:
                 is_lost = isinstance(error, EngineLost)
-                collecting.end(partial(_cancel, context, group), _END_SECONDS if is_lost else None)
+                collecting.end(
+                    partial(_cancel, context, group), _END_SECONDS if is_lost else math.inf
+                )
                 raise
             finally:
                 self._groups.discard(group)

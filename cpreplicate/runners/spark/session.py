@@ -29,8 +29,8 @@ from cpreplicate.errors import CpreplicateError, UsageError
 from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions, is_submitted
-from cpreplicate.runners.spark.aside import Aside
 from cpreplicate.runners.spark.engine import LOCAL, wait_for_master
+from cpreplicate.storage.side_call import in_thread
 
 TRIES = 4
 # what py4j raises when Spark gave a job up, or when its JVM is gone
@@ -306,11 +306,11 @@ def _stop(context: SparkContext, seconds: float) -> None:
 
     If that takes longer than some seconds, kill the JVM.
     """
-    stopping = Aside(partial(_stop_or_clean_up, context))
+    stopping = in_thread(partial(_stop_or_clean_up, context), "spark")
     if not stopping.wait(seconds) and (process := _jvm_process()) is not None:
         process.kill()
         stopping.wait()
-    if stopping.wait(0):
+    if stopping.has_ended:
         stopping.result()
 
 
