@@ -20,7 +20,7 @@ from pathlib import Path
 from cpreplicate import __version__, cli
 from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.base import Content
-from cpreplicate.storage.sides import register
+from cpreplicate.storage.sides import STORAGES
 
 ROOT = Path("/tmp/cpreplicate-frozen")
 CORPUS = Path(__file__).parent.parent / "tests" / "data"
@@ -90,7 +90,7 @@ def main() -> None:
 
 def _run_disturbed(dying: str | None, failing: str | None, words: Sequence[str]) -> None:
     storage = DyingStorage(dying) if dying else FailingStorage(failing or "")
-    register("file", lambda _filesystem, _options, _side: storage)
+    STORAGES["file"] = lambda _filesystem, _side: storage
     sys.argv = ["cpreplicate", *words]
     cli.main()
 

@@ -28,8 +28,8 @@ from cpreplicate.cli.toml_options import (
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.hadoop_conf import read
-from cpreplicate.storage.option_names import unknown_option, unknown_options
-from cpreplicate.storage.sides import SCHEMES, Options
+from cpreplicate.storage.option_names import NAMES, unknown_option, unknown_options
+from cpreplicate.storage.sides import Options
 
 STORAGES = "cpreplicate.storages"  # the key of click's `meta` under which these tables are kept
 _USED = "cpreplicate.config"  # and that of the file that is used
@@ -292,12 +292,12 @@ def _refuse_unknown(file: TomlFile, name: str, options: Mapping[str, str]) -> No
     if not name:
         return  # options for every filesystem: each is checked where it is used
     scheme = name.partition(":")[0]
-    if ":" not in name or scheme not in SCHEMES:
+    if ":" not in name or scheme not in NAMES:
         raise file.unknown(
             "filesystem",
             name,
             f" in [{STORAGE}]",
-            [f"{each}:" for each in SCHEMES],
+            [f"{each}:" for each in NAMES],
             STORAGE,
             name,
         )

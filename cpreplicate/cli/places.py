@@ -12,7 +12,7 @@ import click
 from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.core import uri
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.storage.sides import SCHEMES
+from cpreplicate.storage.sides import STORAGES
 
 PLACES = "places"  # the table of the file
 _IN_USE = "cpreplicate.places"  # the key of click's `meta` under which they are kept
@@ -46,7 +46,7 @@ def placed(text: str) -> str:
     """
     places = _places_in_use()
     match = _WORD.match(text)
-    if match is None or not places or match[1].lower() in SCHEMES:
+    if match is None or not places or match[1].lower() in STORAGES:
         return text
     name, path = match[1], text[match.end() :].strip("/")
     if name not in places:
@@ -100,7 +100,7 @@ def _url(file: TomlFile, name: str, table: Any, absolute: Callable[[str], str]) 
 
 
 def _refuse_name(file: TomlFile, name: str) -> None:
-    if name.lower() in SCHEMES:
+    if name.lower() in STORAGES:
         raise file.error(f"a place cannot have the name of a scheme, {name!r}", PLACES, name)
     if not re.fullmatch(NAME, name):
         raise file.error(
@@ -124,9 +124,9 @@ def _checked(file: TomlFile, name: str, url: str, absolute: Callable[[str], str]
             name,
             _URL,
         )
-    if found.partition(":")[0] not in SCHEMES:
+    if found.partition(":")[0] not in STORAGES:
         raise file.error(
-            f"`{_URL}` in [{PLACES}.{name}] has no known scheme: {', '.join(SCHEMES)}",
+            f"`{_URL}` in [{PLACES}.{name}] has no known scheme: {', '.join(STORAGES)}",
             PLACES,
             name,
             _URL,

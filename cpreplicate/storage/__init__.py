@@ -3,7 +3,6 @@
 See `base.Storage` for the verbs and their guarantees.
 """
 
-import cpreplicate.storage.builtin  # noqa: F401  # registers the storages
 from cpreplicate.storage.base import (
     TEMPORARY,
     NotAuthenticated,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.sides import SCHEMES
+from cpreplicate.storage.sides import STORAGES
 
 # of a user, at the beginning of a URI; a secret key may hold `/`, and a path with `@` follow a port
 _PASSWORD = re.compile(r"[^:/@]*://[^:/@]*:(?!\d+/)[^@]*@")
@@ -34,7 +34,7 @@ def refuse_misspelled(text: str) -> None:
             " storage needs with --source-conf or --target-conf. The URI is not shown here"
         )
     scheme = text.partition("//")[0]
-    if scheme in SCHEMES and not Path(scheme).exists():
+    if scheme in STORAGES and not Path(scheme).exists():
         rest = text.removeprefix(scheme)
         raise UsageError(
             f"{text} has no colon behind its scheme. Write {scheme}:{rest}, or ./{text} for a"

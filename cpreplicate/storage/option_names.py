@@ -7,30 +7,24 @@ given as text only, so what a client library takes as an object is no option.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import deadlines
+from cpreplicate.storage.backends.object_clients import OPTIONS, PROTOCOLS, constructor_options
 
-# Options that every storage has. A wrapper or a backend that reads another one adds it here.
-EVERY: set[str] = {deadlines.OPTION}
+HDFS_SCHEMES = ("hdfs", "viewfs")
+WEBHDFS_SCHEMES = ("webhdfs", "swebhdfs")
+EVERY = {deadlines.OPTION}  # options that every storage has
 _SHOWN = 12  # names in a message
 
-Further = Callable[[], Collection[str]]
-_names: dict[str, frozenset[str]] = {}
-_further: dict[str, Further] = {}
-
-
-def declare(scheme: str, names: Iterable[str], further: Further | None = None) -> None:
-    """Declare the options of the storages of a scheme.
-
-    `further` returns those that only its client library knows. It is called for an option that is
-    not among `names`, so it may import that library. A scheme without a declaration takes any
-    option.
-    """
-    _names[scheme] = frozenset(names)
-    if further is not None:
-        _further[scheme] = further
+_OF_WEBHDFS = ("user", "password", "token", "proxy_to", "session_cert")
+NAMES: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("file", *HDFS_SCHEMES), frozenset()),
+    **dict.fromkeys(WEBHDFS_SCHEMES, frozenset(_OF_WEBHDFS)),
+    **{scheme: frozenset(OPTIONS[protocol]) for scheme, protocol in PROTOCOLS.items()},
+}
+"""The options of the storages of each scheme, but for those that only a client library knows."""
 
 
 def accepted(
@@ -45,7 +39,7 @@ def accepted(
     scheme = filesystem.partition(":")[0]
     unknown = unknown_options(scheme, options)
     for name in unknown:
-        is_of_others = name in general and any(name in names for names in _names.values())
+        is_of_others = name in general and any(name in names for names in NAMES.values())
         if not is_of_others:
             raise UsageError(unknown_option(scheme, name))
     return {name: value for name, value in options.items() if name not in unknown}
@@ -53,12 +47,10 @@ def accepted(
 
 def unknown_options(scheme: str, options: Iterable[str]) -> list[str]:
     """Return the options that the storages of a scheme do not have."""
-    if scheme not in _names:
-        return []
-    known = _names[scheme] | EVERY
+    known = NAMES[scheme] | EVERY
     unknown = [name for name in options if "." not in name and name not in known]
-    if unknown and scheme in _further:
-        known |= frozenset(_further[scheme]())
+    if unknown and scheme in PROTOCOLS:  # which imports the client library
+        known |= frozenset(constructor_options(PROTOCOLS[scheme]))
     return [name for name in unknown if name not in known]
 
 
@@ -67,9 +59,9 @@ def unknown_option(scheme: str, name: str, also: Iterable[str] = ()) -> str:
 
     `also` are other names that it may be a misspelling of.
     """
-    valid = sorted((_names.get(scheme, frozenset()) | EVERY).union(also))
+    valid = sorted((NAMES[scheme] | EVERY).union(also))
     similar = difflib.get_close_matches(name, valid, 1)
-    of_others = difflib.get_close_matches(name, sorted(set().union(*_names.values())), 1, 0.8)
+    of_others = difflib.get_close_matches(name, sorted(set().union(*NAMES.values())), 1, 0.8)
     if similar:
         hint = f"Did you mean {similar[0]!r}?"
     elif of_others:

@@ -1,28 +1,32 @@
 """Sides: how the filesystems of the source and the target of a replication are reached.
 
 A side travels with every batch. Two clusters may use one name for their nameservices. The side
-determines what a URI means, never the environment. `register` is the extension point for another
-service: it gives a scheme its storages.
+determines what a URI means, never the environment. `STORAGES` has the storages of each scheme. A
+client library is imported when its storage is first needed.
 """
 
 from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import deadlines, option_names
+from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.backends.object_clients import PROTOCOLS
+from cpreplicate.storage.backends.objects import ObjectStorage
 from cpreplicate.storage.base import Storage
+from cpreplicate.storage.keytab import keytab_of
+from cpreplicate.storage.option_names import HDFS_SCHEMES, WEBHDFS_SCHEMES
 from cpreplicate.storage.settings import WriteSettings
-from cpreplicate.storage.wrappers.limits import Limits
+from cpreplicate.storage.wrappers.limits import Limited, Limits
 
 Options = tuple[tuple[str, str], ...]
 HDFS_CLIENTS = ("native", "hadoop")
-HDFS_SCHEMES = ("hdfs", "viewfs")
 _HDFS_PORT = 8020
 
 
@@ -50,19 +54,19 @@ class Side:
     def storage(self, uri: str) -> Storage:
         """Return the storage that holds a URI.
 
-        Raises `UsageError` for a scheme without a factory, and what the factory raises, such as for
-        a cluster that is not known.
+        Raises `UsageError` for a scheme that no storage has, and for options that do not suffice,
+        such as for a cluster that is not known.
         """
         filesystem = uris.filesystem(uri)
         scheme = filesystem.partition(":")[0]
-        if scheme not in SCHEMES:
-            similar = difflib.get_close_matches(scheme, SCHEMES, 1)
+        if scheme not in STORAGES:
+            similar = difflib.get_close_matches(scheme, STORAGES, 1)
             hint = f"Did you mean {similar[0]}:? " if similar else ""
             raise UsageError(
                 f"{filesystem}: the scheme {scheme}: is not supported. {hint}Supported schemes are"
-                f" {', '.join(SCHEMES)}"
+                f" {', '.join(STORAGES)}"
             )
-        return SCHEMES[scheme].storage(filesystem, self)
+        return STORAGES[scheme](filesystem, self)
 
     def options_for(self, filesystem: str) -> dict[str, str]:
         """Return the options of the client of a filesystem such as `hdfs://dcA`."""
@@ -156,45 +160,86 @@ class Sides(NamedTuple):
     preserve: bool = False
 
 
-class Factory(Protocol):
-    """Make the storage of one filesystem, such as `hdfs://dcA`, with the options that hold for it.
-
-    The storage is used as it is: `builtin.remote` adds the rate limits and retries of a side. Raise
-    `UsageError` if the options do not suffice.
-    """
-
-    def __call__(self, filesystem: str, options: Mapping[str, str], side: Side, /) -> Storage: ...
+@functools.cache
+def _local(_filesystem: str, _side: Side) -> Storage:
+    return LocalStorage()
 
 
-class _Scheme:
-    """The factory of a scheme, and the storages that it made in this process."""
+@functools.cache
+def _hdfs(filesystem: str, side: Side) -> Storage:
+    options = _options(filesystem, side)
+    cluster = _with_authority(filesystem, options)
+    keytab = keytab_of(filesystem, options, side.principal, side.keytab)
+    deadline = side.deadline(filesystem)
+    if side.hdfs_client == "hadoop":
+        from cpreplicate.storage.backends.hadoop import HadoopStorage
 
-    def __init__(self, factory: Factory) -> None:
-        self.factory = factory
-        self.storage = functools.cache(self._create)
+        client = HadoopStorage(cluster, options, side.write, deadline, keytab)
+        return _remote(client, filesystem, side)
+    from cpreplicate.storage.backends.hdfs import HdfsStorage
 
-    def _create(self, filesystem: str, side: Side) -> Storage:
-        return self.factory(filesystem, _accepted(filesystem, side), side)
-
-
-SCHEMES: dict[str, _Scheme] = {}
-"""The schemes that have a factory."""
-
-
-def register(scheme: str, factory: Factory) -> Factory | None:
-    """Use a factory for the storages of a scheme, and return the factory that it replaces, if any.
-
-    It is called once a process for each filesystem and side. Executors need the registration too,
-    so it belongs in a module that they import, such as `storage/builtin.py`.
-    """
-    replaced = SCHEMES.get(scheme)
-    SCHEMES[scheme] = _Scheme(factory)
-    return replaced.factory if replaced is not None else None
+    namenodes = side.namenodes(cluster)
+    native = HdfsStorage(cluster, options, side.write, deadline, namenodes, keytab)
+    return _remote(native, filesystem, side)
 
 
-def _accepted(filesystem: str, side: Side) -> dict[str, str]:
+@functools.cache
+def _webhdfs(filesystem: str, side: Side) -> Storage:
+    from cpreplicate.storage.backends.webhdfs import WebHdfsStorage
+
+    if side.keytab is not None:
+        raise UsageError(
+            f"{filesystem}: --source-keytab and --target-keytab are for hdfs: and viewfs:. Name the"
+            " cluster by one of them, or set KRB5_CLIENT_KTNAME"
+        )
+    options, deadline = _options(filesystem, side), side.deadline(filesystem)
+    return _remote(WebHdfsStorage(filesystem, options, side.write, deadline), filesystem, side)
+
+
+@functools.cache
+def _objects(filesystem: str, side: Side) -> Storage:
+    options, deadline = _options(filesystem, side), side.deadline(filesystem)
+    return _remote(ObjectStorage(filesystem, options, deadline), filesystem, side)
+
+
+STORAGES: dict[str, Callable[[str, Side], Storage]] = {
+    "file": _local,
+    **dict.fromkeys(HDFS_SCHEMES, _hdfs),
+    **dict.fromkeys(WEBHDFS_SCHEMES, _webhdfs),
+    **dict.fromkeys(PROTOCOLS, _objects),
+}
+"""What makes the storage of a filesystem, such as `hdfs://dcA`, for a side, by its scheme.
+
+Each makes one storage a process for a filesystem and a side.
+"""
+
+
+def _remote(storage: Storage, filesystem: str, side: Side) -> Storage:
+    """Wrap the storage of a service so that it keeps to the side's limits and retries."""
+    from cpreplicate.storage.wrappers.retry import Retrying  # a local run does not need it
+
+    if side.limits.calls is not None:
+        storage = Limited(storage, side.limits, side.identity(filesystem))
+    return Retrying(storage, side.retry_for)
+
+
+def _options(filesystem: str, side: Side) -> dict[str, str]:
     general = {name for prefix, pairs in side.options if not prefix for name, _value in pairs}
     return option_names.accepted(filesystem, side.options_for(filesystem), general)
+
+
+def _with_authority(filesystem: str, options: Mapping[str, str]) -> str:
+    """Return the cluster that a filesystem means.
+
+    `hdfs:` alone means the default filesystem of the configuration that was given for it, if that
+    is one of HDFS.
+    """
+    if "://" in filesystem:
+        return filesystem
+    default = options.get("fs.defaultFS", "")
+    if not default.startswith(filesystem + "//"):
+        raise UsageError(f"{filesystem}/… names no cluster. Write {filesystem}//nameservice/…")
+    return uris.filesystem(default)
 
 
 def _addresses(authority: str, options: Mapping[str, str]) -> str:

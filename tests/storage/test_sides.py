@@ -4,35 +4,23 @@ import pytest
 
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import Side
-from cpreplicate.storage.sides import SCHEMES, register
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
 
 
-def test_a_registered_factory_gets_the_filesystem_its_options_and_the_side():
-    calls = []
-
-    def factory(filesystem, options, side):
-        calls.append((filesystem, options, side))
-        return MemoryStorage()
-
-    side = Side(options=(("example://a", (("key", "value"),)),))
-    assert register("example", factory) is None
-    try:
-        storage = side.storage("example://a/x")
-        assert side.storage("example://a/y") is storage, "one storage a filesystem and side"
-        assert side.storage("example://b/x") is not storage
-    finally:
-        del SCHEMES["example"]
-    assert calls == [("example://a", {"key": "value"}, side), ("example://b", {}, side)]
+def test_there_is_one_storage_a_filesystem_and_side():
+    side = Side(options=(("s3://a", (("endpoint_url", "http://127.0.0.1:9"),)),))
+    assert side.storage("s3://a/x") is side.storage("s3://a/y")
+    assert side.storage("s3://b/x") is not side.storage("s3://a/x")
+    assert Side().storage("s3://a/x") is not side.storage("s3://a/x")
 
 
-def test_a_scheme_that_is_not_registered_is_a_usage_error_that_lists_the_supported_ones():
+def test_a_scheme_that_no_storage_has_is_a_usage_error_that_lists_the_supported_ones():
     with pytest.raises(UsageError, match=r"the scheme example: is not supported.* file, hdfs,"):
         Side().storage("example://a/x")
 
 
-def test_a_replaced_factory_can_be_registered_again():
+def test_a_test_may_replace_the_storage_of_a_scheme_for_a_while():
     local = Side().storage("file:/a")
     replacement = MemoryStorage()
     with serving("file", replacement):

@@ -6,17 +6,18 @@ import contextlib
 from collections.abc import Iterator
 
 from cpreplicate.storage.base import Storage
-from cpreplicate.storage.sides import SCHEMES, register
+from cpreplicate.storage.sides import STORAGES
 
 
 @contextlib.contextmanager
 def serving(scheme: str, storage: Storage) -> Iterator[None]:
     """Serve a scheme with another storage for a while, in this process only."""
-    replaced = register(scheme, lambda _filesystem, _options, _side: storage)
+    replaced = STORAGES.get(scheme)
+    STORAGES[scheme] = lambda _filesystem, _side: storage
     try:
         yield
     finally:
         if replaced is None:
-            del SCHEMES[scheme]
+            del STORAGES[scheme]
         else:
-            register(scheme, replaced)
+            STORAGES[scheme] = replaced

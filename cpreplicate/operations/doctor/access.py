@@ -12,7 +12,7 @@ from cpreplicate.operations.doctor.kerberos import disagreement
 from cpreplicate.operations.doctor.sockets import resolves, unanswered
 from cpreplicate.storage import java
 from cpreplicate.storage.clients import CLIENTS, installed
-from cpreplicate.storage.sides import HDFS_SCHEMES
+from cpreplicate.storage.option_names import HDFS_SCHEMES
 from cpreplicate.version import __version__
 
 _USAGE = 2
