@@ -105,7 +105,6 @@ class Storage(ABC):
     closes_slowly = False  # whether the close of a file waits for more than its bytes
     closers = 0  # threads beside these `streams` that may wait for the close of a file
     streams = 8  # small files that are worth having in flight at once from one process
-    copies_its_own = False  # whether `copy_from` works between two storages of this class
     copies_within = False  # whether the service itself copies a file within it: `copy_within`
     has_directories = True  # whether a directory may be there with nothing in it
     keeps_uploads = False  # whether a put that was killed stays, unseen, until it is aborted
@@ -313,15 +312,6 @@ class Storage(ABC):
     def delete_policies(self, uri: str) -> Sequence[DeletePolicy] | None:  # noqa: ARG002
         """Return what becomes of files that are deleted below a URI, None if it is not known."""
         return None
-
-    def copy_from(
-        self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]
-    ) -> tuple[int, int]:
-        """Copy from another storage of this class within the service. Return (bytes, CRC32C).
-
-        The guarantees are those of `put`.
-        """
-        raise NotImplementedError
 
     def copy_within(self, uri: str, new_uri: str) -> int | None:
         """Let the service copy a file within it. Return the CRC32C of the copy if it computes one.

@@ -50,12 +50,6 @@ def copy_file(
         if check is not None:
             check()
 
-    if _copies_its_own(reading, writing, sides):
-        own = reading.as_one(
-            "copy", source, lambda plain: writing.copy_from(plain, source, target, expect)
-        )
-        moved(own[0])
-        return Checksum(*own)
     crc = _Crc(sides.target, moved)
     status = reading.stat(source) if sides.preserve else None
     # a put that could not begin has read nothing, and closed nothing
@@ -191,12 +185,6 @@ def _parts(
             data = read_up_to(stream, length)
             moved(len(data))
             yield WholeFile(data, value(data))
-
-
-def _copies_its_own(reading: Storage, writing: Storage, sides: Sides) -> bool:
-    """Return whether the storages copy the bytes themselves, which no limit could slow down."""
-    alike = writing.copies_its_own and type(reading.unwrapped) is type(writing.unwrapped)
-    return alike and not sides.preserve and sides.target.limits.timetable is None
 
 
 def checksum(uri: str, side: Side, moved: Moved = _ignore) -> Checksum:

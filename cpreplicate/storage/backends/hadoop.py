@@ -1,8 +1,8 @@
 """Storage of `hdfs:` and `viewfs:` URIs through Apache Hadoop's own client, in a separate JVM.
 
 `--hdfs-client hadoop` selects it. It works where hdfs-native fails: with DataNodes that died, in
-encryption zones, and with whatever else a cluster requires of its clients. From one cluster to
-another, no byte passes through Python. The environment (HADOOP_CONF_DIR) is not consulted.
+encryption zones, and with whatever else a cluster requires of its clients. The environment
+(HADOOP_CONF_DIR) is not consulted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import errno
 import io
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, cast
 
 from cpreplicate.core import uri as uris
@@ -25,8 +25,6 @@ from cpreplicate.storage.base import (
     Content,
     NoAnswer,
     NotAuthenticated,
-    SourceMissing,
-    Storage,
     Transient,
     refuse_unusable,
 )
@@ -70,7 +68,6 @@ class HadoopStorage(HdfsClientStorage):
     # closing a small file sleeps (HDFS's `complete` answers "not yet"), so throughput is files in
     # flight
     streams = 64
-    copies_its_own = True
 
     def __init__(
         self,
@@ -184,46 +181,6 @@ class HadoopStorage(HdfsClientStorage):
             usage = cluster.call("getQuotaUsage", cluster.path(uri))
             getters = ("getQuota", "getFileAndDirectoryCount", "getSpaceQuota", "getSpaceConsumed")
             return Usage(*(int(cluster.jvm.call(usage, getter)) for getter in getters))
-
-    def copy_from(
-        self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]
-    ) -> tuple[int, int]:
-        """Copy a file within the JVM, even from a cluster with another configuration."""
-        assert isinstance(source, HadoopStorage), source
-        with self.temporary(uri) as temporary:
-            length, crc = self._streamed(source, source_uri, temporary)
-            check(length)
-            if not self.rename(temporary, uri, replace=True):
-                raise FileNotFoundError(
-                    f"{temporary} went before it could be renamed; did a sweep run beside this run?"
-                )
-        return length, crc
-
-    def _streamed(self, source: HadoopStorage, source_uri: str, uri: str) -> tuple[int, int]:
-        with (
-            source.opened(source_uri) as stream,
-            self._created(uri) as (cluster, out),
-            self.translated_errors(uri),
-        ):
-            jvm = cluster.jvm
-            crc = jvm.new("java.util.zip.CRC32C")
-            checked = jvm.new("java.util.zip.CheckedInputStream", stream, crc)
-            with jvm_client.answering(None):  # the client's own timeouts hold for each packet
-                jvm.copy(checked, out)
-            return jvm.call(out, "getPos"), jvm.call(crc, "getValue")
-
-    @contextlib.contextmanager
-    def opened(self, uri: str) -> Iterator[Any]:
-        """Provide the `FSDataInputStream` of a file, or raise `SourceMissing` if it is gone."""
-        try:
-            with self.translated_errors(uri) as cluster:
-                stream = cluster.call("open", cluster.path(uri))
-        except FileNotFoundError as error:
-            raise SourceMissing(f"{uri} is not there") from error
-        try:
-            yield stream
-        finally:
-            cluster.close_quietly(stream)
 
     @contextlib.contextmanager
     def _created(self, uri: str) -> Iterator[tuple[Cluster, Any]]:

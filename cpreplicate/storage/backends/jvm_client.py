@@ -58,12 +58,10 @@ _BUFFER = 128 << 10  # bytes; a packet of HDFS has 64 KiB
 
 
 class JvmAddress(NamedTuple):
-    """The address of a JVM: its port, the token for calls, its process id and its named pipe."""
+    """The address of a JVM: its port, and the token for calls."""
 
     port: int
     token: str
-    pid: int
-    pipe: str
 
 
 _seconds: ContextVar[float | None] = ContextVar("seconds", default=None)
@@ -89,12 +87,8 @@ class Jvm:
     lost, and `SilentJvm` if a call exceeds the limit of `answering`.
     """
 
-    def __init__(
-        self, address: JvmAddress, pipe_end: int, process: subprocess.Popen[bytes] | None = None
-    ) -> None:
-        self.address = address
-        self.pipe_end = pipe_end
-        self.process = process
+    def __init__(self, address: JvmAddress, process: subprocess.Popen[bytes]) -> None:
+        self.address, self.process = address, process
         self._client = _Client(address)
         self._exchanges: deque[Exchange] = deque()
 

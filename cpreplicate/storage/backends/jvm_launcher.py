@@ -1,27 +1,19 @@
-"""The JVM of a process tree for Apache Hadoop's own client: find it, or start it.
+"""The JVM of a process for Apache Hadoop's own client.
 
-It lives exactly as long as a process that uses it. Its standard input is a named pipe, and each
-such process holds the writing end open. `py4j.GatewayServer --die-on-broken-pipe` ends when the
-pipe closes, however the processes ended. The Python workers of a Spark executor are forked by one
-daemon, and find their siblings' JVM by a file. Any other process has its own JVM.
+It ends with the process, and with those that this one forked since: they hold the writing end of
+its standard input open. `py4j.GatewayServer --die-on-broken-pipe` ends when that closes, however
+the processes ended.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import importlib.util
-import json
 import os
-import shutil
-import stat
 import subprocess
-import sys
 import tempfile
 import threading
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 from cpreplicate.errors import UsageError
@@ -37,7 +29,7 @@ _NO_JARS = (
     " Install pyspark or set SPARK_HOME, or use --hdfs-client native"
 )
 _JVM_OPTIONS = (
-    "-Xmx1g",  # several workers with 64 files each may need it; less is taken until they do
+    "-Xmx512m",  # 64 files need half of it; less is taken until they do
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",  # compiles less: it mostly waits and copies
     "-XX:+ExitOnOutOfMemoryError",  # so that another one is started
@@ -47,7 +39,6 @@ _JVM_OPTIONS = (
     # for Kerberos, as in Spark's JavaModuleOptions
     "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
 )
-_ADVERTISED = "jvm.json"
 _REAP_SECONDS = 5.0
 _JARS = (
     "py4j-",
@@ -68,7 +59,7 @@ _abandoned: list[Jvm] = []
 
 
 def jvm() -> Jvm:
-    """Return the JVM of this process tree, and start it if there is none.
+    """Return the JVM of this process, and start it if there is none.
 
     Raises `UsageError` if it cannot be started.
     """
@@ -78,7 +69,7 @@ def jvm() -> Jvm:
         return current
     with _lock:
         if _current is None:
-            _current = _joined_or_launched()
+            _current = _launched(_command())
         return _current
 
 
@@ -89,9 +80,7 @@ def drop_lost(lost: Jvm) -> None:
         if _current is not lost or lost.is_there():
             return
         _current = None
-        lost.abandon()
-        os.close(lost.pipe_end)
-        _reap(lost)
+        _let_go(lost)
 
 
 def java() -> str:
@@ -100,16 +89,6 @@ def java() -> str:
     if path is None:
         raise UsageError(_NO_JAVA)
     return path
-
-
-def _joined_or_launched() -> Jvm:
-    command = _command()
-    for _ in range(3):  # a JVM that ends takes the directory with it
-        with contextlib.suppress(FileNotFoundError), _locked(_directory()) as directory:
-            return _joined(directory) or _launched(directory, command)
-    raise UsageError(
-        f"no JVM could be started: {tempfile.gettempdir()} does not keep its directories"
-    )
 
 
 def _command() -> list[str]:
@@ -152,66 +131,15 @@ def _class_path() -> str:
     raise UsageError(_NO_JARS)
 
 
-def _directory() -> Path:
-    """Return the directory in which the processes of this tree find the JVM; only this user can."""
-    root = os.getppid() if "pyspark.worker" in sys.modules else os.getpid()
-    directory = Path(tempfile.gettempdir(), f"cpreplicate-jvm-{os.getuid()}-{root}")
-    with contextlib.suppress(FileExistsError):
-        directory.mkdir(mode=0o700)
-    status = directory.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        return Path(tempfile.mkdtemp(prefix="cpreplicate-jvm-"))
-    return directory
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[Path]:
-    descriptor = os.open(directory, os.O_RDONLY)
+def _launched(command: list[str]) -> Jvm:
+    process, address = _started(command)
+    launched = Jvm(address, process)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield directory
-    finally:
-        os.close(descriptor)
-
-
-def _joined(directory: Path) -> Jvm | None:
-    try:
-        address = JvmAddress(**json.loads((directory / _ADVERTISED).read_text()))
-        pipe_end = os.open(address.pipe, os.O_WRONLY | os.O_NONBLOCK)  # fails where nobody reads
-    except (OSError, ValueError, TypeError):
-        return None
-    joined = Jvm(address, pipe_end)
-    if joined.is_there():  # and it stays, because this process holds its pipe now
-        return joined
-    os.close(pipe_end)
-    return None
-
-
-def _launched(directory: Path, command: list[str]) -> Jvm:
-    for file in directory.iterdir():  # a JVM that was killed left it
-        file.unlink()
-    pipe, reading, pipe_end = _pipe(directory)
-    try:
-        process, port, token = _started(command, reading)
-        launched = Jvm(JvmAddress(port, token, process.pid, str(pipe)), pipe_end, process)
         _check(launched)
-        _advertise(launched, directory)
     except BaseException:
-        os.close(pipe_end)  # which ends it
-        shutil.rmtree(directory, ignore_errors=True)
+        _let_go(launched)
         raise
-    finally:
-        os.close(reading)
     return launched
-
-
-def _pipe(directory: Path) -> tuple[Path, int, int]:
-    """Make a named pipe and open it without waiting. Return its path and its two ends."""
-    pipe = directory / f"pipe-{uuid.uuid4().hex}"
-    os.mkfifo(pipe, 0o600)
-    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    os.set_blocking(reading, True)
-    return pipe, reading, os.open(pipe, os.O_WRONLY)
 
 
 def _check(launched: Jvm) -> None:
@@ -225,8 +153,8 @@ def _check(launched: Jvm) -> None:
         ) from error
 
 
-def _started(command: list[str], stdin: int) -> tuple[subprocess.Popen[bytes], int, str]:
-    """Start the JVM and return its process, its port and its token.
+def _started(command: list[str]) -> tuple[subprocess.Popen[bytes], JvmAddress]:
+    """Start the JVM and return its process and its address.
 
     It is in a session of its own: after Ctrl-C the run still needs it to clean up.
     """
@@ -234,7 +162,7 @@ def _started(command: list[str], stdin: int) -> tuple[subprocess.Popen[bytes], i
         try:
             process = subprocess.Popen(
                 command,
-                stdin=stdin,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 env=_environment(),
@@ -246,7 +174,7 @@ def _started(command: list[str], stdin: int) -> tuple[subprocess.Popen[bytes], i
         with process.stdout as answer:
             port, token = answer.readline().strip(), answer.readline().strip()
         if port.isdigit() and token:
-            return process, int(port), token.decode()
+            return process, JvmAddress(int(port), token.decode())
         process.kill()
         process.wait()
         stderr.seek(0)
@@ -254,47 +182,29 @@ def _started(command: list[str], stdin: int) -> tuple[subprocess.Popen[bytes], i
         raise UsageError(f"{command[0]} did not start: {text}. {_NO_JAVA}")
 
 
-def _advertise(launched: Jvm, directory: Path) -> None:
-    """Write the address of the JVM for the sibling processes.
-
-    The JVM removes the files when it ends, in reverse order (`File.deleteOnExit`).
-    """
-    file = directory / _ADVERTISED
-    written = directory / f"{_ADVERTISED}.new"
-    with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
-        json.dump(launched.address._asdict(), stream)
-    written.rename(file)
-    for path in (directory, file, launched.address.pipe):
-        launched.call(launched.new("java.io.File", str(path)), "deleteOnExit")
+def _let_go(left: Jvm) -> None:
+    """End a JVM that no other process uses, and reap it if this one started it."""
+    left.abandon()
+    assert left.process.stdin is not None
+    left.process.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        left.process.wait(_REAP_SECONDS)
 
 
 def _leave() -> None:
-    """At the end of this process, let go of the JVM, and reap it if no other process uses it."""
-    if _current is None:
-        return
-    _current.abandon()
-    os.close(_current.pipe_end)
-    _reap(_current)
-
-
-def _reap(left: Jvm) -> None:
-    """Wait for a JVM that is a child of this process. It goes on if other processes use it."""
-    if left.process is not None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            left.process.wait(_REAP_SECONDS)
+    """At the end of this process, let go of the JVM."""
+    if _current is not None:
+        _let_go(_current)
 
 
 def _after_fork() -> None:
-    """In a forked child, use the same JVM by connections of its own.
-
-    The inherited descriptor holds the pipe.
-    """
+    """In a forked child, use the same JVM by connections of its own."""
     global _current, _lock
     _lock = threading.Lock()
     if _current is not None:
         _current.abandon()
         _abandoned.append(_current)
-        _current = Jvm(_current.address, _current.pipe_end)
+        _current = Jvm(_current.address, _current.process)
 
 
 atexit.register(_leave)

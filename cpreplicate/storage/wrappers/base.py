@@ -10,7 +10,7 @@ from cpreplicate.storage.statuses import Attributes, DeletePolicy, FileStatus, L
 
 T = TypeVar("T")
 # the verbs that change nothing
-READING = frozenset({"open", "read", "copy", "stat", "list", "known_crc32c"})
+READING = frozenset({"open", "read", "stat", "list", "known_crc32c"})
 
 
 class StorageWrapper(Storage):
@@ -22,7 +22,7 @@ class StorageWrapper(Storage):
         self.put_calls, self.closes_slowly = inner.put_calls, inner.closes_slowly
         self.has_directories, self.copies_within = inner.has_directories, inner.copies_within
         self.needs_conditions, self.keeps_uploads = inner.needs_conditions, inner.keeps_uploads
-        self.copies_its_own, self.unusable = inner.copies_its_own, inner.unusable
+        self.unusable = inner.unusable
 
     @property
     def unwrapped(self) -> Storage:
@@ -129,13 +129,6 @@ class StorageWrapper(Storage):
 
     def delete_policies(self, uri: str) -> Sequence[DeletePolicy] | None:
         return self.carry_out("stat", uri, lambda: self.unwrapped.delete_policies(uri))
-
-    def copy_from(
-        self, source: Storage, source_uri: str, uri: str, check: Callable[[int], None]
-    ) -> tuple[int, int]:
-        return self.carry_out(
-            "put", uri, lambda: self.unwrapped.copy_from(source, source_uri, uri, check)
-        )
 
     def copy_within(self, uri: str, new_uri: str) -> int | None:
         return self.carry_out("put", new_uri, lambda: self.unwrapped.copy_within(uri, new_uri))

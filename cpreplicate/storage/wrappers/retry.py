@@ -82,13 +82,8 @@ class Retrying(StorageWrapper):
         self._reports = RetryReports()
 
     def carry_out(self, verb: str, uri: str, call: Callable[[], T]) -> T:
-        """Carry out a call, several times if needed.
-
-        A `copy` is tried again by the storage that it writes to.
-        """
+        """Carry out a call, several times if needed."""
         once = functools.partial(self._inner.carry_out, verb, uri, call)
-        if verb == "copy":
-            return once()
         return self._again(once, uri, self._reading if verb in READING else self._writing)
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:

@@ -40,13 +40,13 @@ def arguments_of(verb: str) -> list[Any]:
     """Return an argument for each parameter of a verb."""
     parameters = list(inspect.signature(getattr(Storage, verb)).parameters)[1:]
     return [
-        URI if name in ("uri", "new_uri", "source_uri", "other") else name for name in parameters
+        URI if name in ("uri", "new_uri", "other") else name for name in parameters
     ]
 
 
 def test_there_are_verbs_and_attributes_to_be_passed_on():
     assert {"put", "list", "space", "delete_policies", "reach", "service_time"} <= set(VERBS)
-    assert {"streams", "copies_its_own", "unusable"} <= set(ATTRIBUTES)
+    assert {"streams", "copies_within", "unusable"} <= set(ATTRIBUTES)
 
 
 @pytest.mark.parametrize("verb", VERBS)
