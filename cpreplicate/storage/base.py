@@ -10,7 +10,6 @@ from typing import BinaryIO, TypeAlias, TypeVar
 from cpreplicate.errors import Refused
 from cpreplicate.storage.statuses import (
     Attributes,
-    DeletePolicy,
     FileStatus,
     Listing,
     Space,
@@ -294,24 +293,9 @@ class Storage(ABC):
         """Return the CRC32C of the whole file if the storage has it without reading, else None."""
         return None
 
-    def reach(self, uri: str) -> None:
-        """Ask the service about a URI; nothing need be there.
-
-        Raises `FileNotFoundError` if the bucket of the URI does not exist.
-        """
-        self.stat(uri)
-
-    def service_time(self, uri: str) -> float | None:  # noqa: ARG002  # most services do not show it
-        """Return the time of the service in seconds since the epoch, None if it is not known."""
-        return None
-
     def space(self, uri: str) -> Sequence[Space]:  # noqa: ARG002  # most services have no limit
         """Return what limits the files below a directory that exists, as far as it is known."""
         return ()
-
-    def delete_policies(self, uri: str) -> Sequence[DeletePolicy] | None:  # noqa: ARG002
-        """Return what becomes of files that are deleted below a URI, None if it is not known."""
-        return None
 
     def copy_within(self, uri: str, new_uri: str) -> int | None:
         """Let the service copy a file within it. Return the CRC32C of the copy if it computes one.

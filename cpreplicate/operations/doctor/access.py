@@ -10,7 +10,7 @@ from cpreplicate.operations.doctor.case import CaseSide
 from cpreplicate.operations.doctor.findings import Result, failure, warning
 from cpreplicate.operations.doctor.kerberos import disagreement
 from cpreplicate.operations.doctor.sockets import resolves, unanswered
-from cpreplicate.storage import java
+from cpreplicate.storage import java, questions
 from cpreplicate.storage.clients import CLIENTS, installed
 from cpreplicate.storage.option_names import HDFS_SCHEMES
 from cpreplicate.version import __version__
@@ -91,9 +91,9 @@ def _origin(case_side: CaseSide) -> str:
 
 def check_reach(case_side: CaseSide) -> Result:
     """Check that the service of a side answers, and that a bucket exists."""
-    storage, addresses = case_side.storage, case_side.side.namenodes(case_side.uri)
+    addresses = case_side.side.namenodes(case_side.uri)
     try:
-        storage.reach(case_side.uri)
+        questions.reach(case_side.storage, case_side.uri)
     except FileNotFoundError:
         remedy = "Create the bucket, or correct its name"
         return failure(f"{uri.filesystem(case_side.uri)} does not exist", remedy, _NOT_THERE)

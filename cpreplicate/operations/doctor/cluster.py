@@ -15,7 +15,7 @@ from cpreplicate.operations.sync.copy import choice_for
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import EngineLost
 from cpreplicate.runners.choose import RunnerChoice
-from cpreplicate.storage import Sides, java
+from cpreplicate.storage import Sides, java, questions
 from cpreplicate.version import __version__
 
 _TASKS = 32  # on executors, unless --parallelism gives another number
@@ -152,7 +152,7 @@ class _Visitor:
     def _target_problem(self) -> str | None:
         storage = self._sides.target.storage(self._target_root)
         try:
-            storage.reach(self._target_root)
+            questions.reach(storage, self._target_root)
         except (OSError, CpreplicateError) as error:
             return f"{uri.filesystem(self._target_root)}: {text_of(error)}"
         return None

@@ -10,7 +10,7 @@ from cpreplicate.operations.doctor.case import Case, source_of
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, warning
 from cpreplicate.operations.sync.source import SourceState, read_source
 from cpreplicate.protocol import json_files
-from cpreplicate.storage import Storage, Transient
+from cpreplicate.storage import Storage, Transient, questions
 
 CLOCKS_DIFFER = 5.0  # seconds after which a difference of clocks is a warning
 _COPIES_FAIL = 3
@@ -59,7 +59,7 @@ def check_clock(subject: Case) -> Result:
     place = source_of(subject)
     started = time.time()
     storage = place.storage
-    shown = storage.service_time(place.uri)
+    shown = questions.service_time(storage, place.uri)
     if shown is not None:
         return compared_clocks(ahead(shown, started, time.time()))
     state = subject.source_state

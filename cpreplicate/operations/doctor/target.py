@@ -31,7 +31,7 @@ from cpreplicate.operations.target_root import refuse_replica_as_root
 from cpreplicate.protocol import lease, lease_safety, same_place, seal
 from cpreplicate.protocol.marker import read_marker
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import FileStatus, Side, Storage
+from cpreplicate.storage import FileStatus, Side, Storage, questions
 from cpreplicate.storage.statuses import Space
 
 PROBE = ".cpreplicate-doctor-"
@@ -325,9 +325,8 @@ def _existing(case_side: CaseSide) -> FileStatus | None:
 def check_retention(subject: Case) -> Result:
     """Check whether files that cpreplicate deletes go on using space."""
     case_side = target_of(subject)
-    storage = case_side.storage
     try:
-        settings = storage.delete_policies(case_side.uri)
+        settings = questions.delete_policies(case_side.storage, case_side.uri)
     except OSError as error:
         return skipped(f"the settings cannot be asked for: {text_of(error)}")
     if settings is None:

@@ -21,7 +21,6 @@ from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import Content
 from cpreplicate.storage.statuses import (
     Attributes,
-    DeletePolicy,
     FileStatus,
     Listing,
     Space,
@@ -149,9 +148,6 @@ class LocalStorage(RenamingStorage):
         # some filesystems, such as btrfs, count no files
         files = status.f_favail if status.f_files else None
         return [Space("the filesystem", status.f_bavail * status.f_frsize, files)]
-
-    def delete_policies(self, uri: str) -> Sequence[DeletePolicy]:  # noqa: ARG002  # of the interface
-        return ()
 
     def rmdir(self, uri: str) -> bool:
         try:

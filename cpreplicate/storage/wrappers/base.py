@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO, TypeVar
 
 from cpreplicate.storage.base import Content, Storage
-from cpreplicate.storage.statuses import Attributes, DeletePolicy, FileStatus, Listing, Space
+from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, Space
 
 T = TypeVar("T")
 # the verbs that change nothing
@@ -118,17 +118,8 @@ class StorageWrapper(Storage):
     def known_crc32c(self, uri: str) -> int | None:
         return self.carry_out("known_crc32c", uri, lambda: self.unwrapped.known_crc32c(uri))
 
-    def reach(self, uri: str) -> None:
-        self.carry_out("stat", uri, lambda: self.unwrapped.reach(uri))
-
-    def service_time(self, uri: str) -> float | None:
-        return self.carry_out("stat", uri, lambda: self.unwrapped.service_time(uri))
-
     def space(self, uri: str) -> Sequence[Space]:
         return self.carry_out("stat", uri, lambda: self.unwrapped.space(uri))
-
-    def delete_policies(self, uri: str) -> Sequence[DeletePolicy] | None:
-        return self.carry_out("stat", uri, lambda: self.unwrapped.delete_policies(uri))
 
     def copy_within(self, uri: str, new_uri: str) -> int | None:
         return self.carry_out("put", new_uri, lambda: self.unwrapped.copy_within(uri, new_uri))
