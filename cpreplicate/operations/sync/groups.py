@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
-from cpreplicate.core import uri
-from cpreplicate.core.closure import Closure, closure, owners
+from cpreplicate.core.closure import Closure, owners
 from cpreplicate.core.metadata import Metadata, Operator
 from cpreplicate.core.path_columns import Coded, Numbers, Texts, rows_of, texts
-from cpreplicate.core.placement import METADATA
 from cpreplicate.core.plan import Action, Plan, Verb
 from cpreplicate.core.tables import found
-from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.sync.source import SourceState
-from cpreplicate.protocol.source import read_metadata
-from cpreplicate.storage import Side
 
-_READ = 8  # checkpoints that are withdrawn, of which the operators of deleted files are looked up
-_READ_BYTES = 16 << 20  # a larger `_metadata` is not read only for names
 _NONE = -1  # the number of no operator
 
 
@@ -29,8 +21,7 @@ class Group(NamedTuple):
     """The actions of one kind that are of one operator and have one reason.
 
     `operator` is its id, and `name` its name or uid. Both are None for files that several operators
-    share, and where the operator is not known: that of a pack that is deleted, or of files that
-    only checkpoints with a large `_metadata` needed.
+    share, and for files that are deleted, which only earlier checkpoints needed.
     """
 
     action: Verb
@@ -42,17 +33,12 @@ class Group(NamedTuple):
 
 
 def groups(plan: Plan, source_state: SourceState) -> tuple[Group, ...]:
-    """Return the actions of a plan by operator and reason, of each kind the largest groups first.
-
-    Reads the `_metadata` of checkpoints that are to be withdrawn: they have the operators of the
-    files that are deleted.
-    """
+    """Return the actions by operator and reason, of each kind the largest groups first."""
     owning = _Owners(source_state.file.metadata, source_state.closure)
-    side = source_state.request.sides.target
     found_groups = [
         *_grouped("copy", plan.copies, owning.of([each.source or "" for each in plan.copies])),
         *_grouped("repack", plan.repacks, owning.of([each.source or "" for each in plan.repacks])),
-        *_grouped("delete", plan.deletes, _of_deleted(plan, side)),
+        *_grouped("delete", plan.deletes, [None] * len(plan.deletes)),
         *_grouped_keeps(plan, owning),
     ]
     return tuple(found_groups)
@@ -77,27 +63,6 @@ class _Owners:
     def operator(self, number: int) -> Operator | None:
         """Return the operator of a number."""
         return None if number == _NONE else self._operators[number]
-
-
-def _of_deleted(plan: Plan, side: Side) -> list[Operator | None]:
-    """Return the operator of each file that is deleted."""
-    known: dict[str, Operator | None] = {}
-    uris = [uri.join(plan.replica, action.target) for action in plan.deletes]
-    for name in plan.dropped[-_READ:]:
-        with suppress(CpreplicateError, OSError):  # only the names of operators would be missing
-            checkpoint = uri.join(plan.replica, name)
-            if _is_large(checkpoint, side):
-                continue
-            metadata = read_metadata(checkpoint, side).metadata
-            operators = _Owners(metadata, closure(metadata)).of(uris)
-            known |= {each: one for each, one in zip(uris, operators, strict=True) if one}
-    return [known.get(each) for each in uris]
-
-
-def _is_large(checkpoint: str, side: Side) -> bool:
-    path = uri.join(checkpoint, METADATA)
-    status = side.storage(path).stat(path)
-    return status is not None and status.length > _READ_BYTES
 
 
 def _grouped(
