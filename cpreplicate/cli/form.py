@@ -47,21 +47,12 @@ def _form(value: object) -> Form:
 
 
 def _command(context: click.Context, words: list[str]) -> click.Command | None:
-    """Return the command of a context, else the one that the first argument names."""
+    """Return the command of a context, else the first one that an argument names."""
     if not isinstance(context.command, click.Group):
         return context.command
     root = context.find_root().command
     assert isinstance(root, click.Group)
-    with_value = {
-        name
-        for each in root.params
-        if isinstance(each, click.Option) and not each.is_flag
-        for name in each.opts
-    }
-    for before, word in pairwise(["", *words]):
-        if not word.startswith("-") and before not in with_value:
-            return root.commands.get(word)
-    return None
+    return next((root.commands[word] for word in words if word in root.commands), None)
 
 
 def _given(words: list[str]) -> str | None:
