@@ -38,11 +38,6 @@ class Timetable(NamedTuple):
         """The highest rate that limits anything, None if none does."""
         return max((each.rate for each in self.changes if each.rate is not None), default=None)
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether the rate never changes."""
-        return len({change.rate for change in self.changes}) == 1
-
 
 def constant(rate: float | None) -> Timetable:
     """Return the timetable of a rate that never changes."""

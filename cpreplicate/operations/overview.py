@@ -29,11 +29,6 @@ class Overview:
     problems: tuple[str, ...] = ()
 
 
-def of_checkpoint(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Overview:
-    """Return what the checkpoint at `path` holds."""
-    return _overview(lambda: contents(path, side, remaps), None)
-
-
 def of_plan(plan: Plan, is_committed: bool, sides: Sides, remaps: Sequence[uri.Remap]) -> Overview:
     """Return what the checkpoint of a plan holds, and the history of its replica.
 

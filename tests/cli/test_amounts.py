@@ -4,7 +4,7 @@ import click
 import pytest
 
 from cpreplicate.cli.amounts import byte_rate, call_rate, seconds, size
-from cpreplicate.core.timetable import DAY
+from cpreplicate.core.timetable import DAY, constant
 from tests.support.commandline import printed
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES
@@ -18,7 +18,7 @@ NINES = "9" * 400
 )
 def test_a_rate_holds_at_any_time(text, rate):
     given = byte_rate(text)
-    assert (given.timetable.at(0), given.timetable.is_constant) == (rate, True)
+    assert given.timetable == constant(rate)
     assert not given.lacks_unit
 
 

@@ -12,7 +12,6 @@ TABLES = st.lists(st.builds(Change, SECONDS, RATES), min_size=1, unique_by=lambd
 
 def test_a_constant_rate_holds_at_any_time():
     assert {constant(5.0).at(second) for second in (0, DAY, WEEK - 1)} == {5.0}
-    assert constant(5.0).is_constant
     assert constant(None).highest is None
 
 
@@ -23,7 +22,7 @@ def test_the_last_change_of_a_day_holds_over_midnight():
     assert table.at(8 * 3600 - 1) is None
     assert table.at(8 * 3600) == 1.0
     assert table.at(3 * DAY + 20 * 3600) is None
-    assert (table.highest, table.is_constant) == (1.0, False)
+    assert table.highest == 1.0
 
 
 @given(TABLES, st.integers(0, 3 * WEEK))

@@ -142,10 +142,6 @@ class Schedule:
         waiting = sum(entry.started is None and entry.due <= now for entry in entries)
         return Load(busy, waiting, self._slots)
 
-    def failures(self) -> Counter[str]:
-        """Return how often each job has failed since its last success."""
-        return Counter({key: entry.failures for key, entry in self._entries.items()})
-
     def _has_slot(self, kind: _Kind, running: Counter[_Kind]) -> bool:
         rivals = {other: n for other, n in running.items() if other.priority >= kind.priority}
         has_equals = any(other.priority == kind.priority for other in rivals)
