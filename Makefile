@@ -86,9 +86,9 @@ test-all: lint maven promtool shells chromium kdc spnego ## every test but those
 # Before an issue is called resolved, with fewer histories: `make nightly HISTORIES=2000`.
 nightly: setup maven kdc spnego ## all seeds, the whole matrix of versions, 20,000 histories or HISTORIES=, drills
 	$(MAKE) --no-print-directory cotenant
-	CPREPLICATE_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
-	CPREPLICATE_EVERY_POINT=1 $(MAKE) --no-print-directory test-stores
-	CPREPLICATE_CONNECTORS=3,4,5 $(BIN)/python -m pytest tests/kafka/test_rows_flink.py
+	TESTS_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
+	TESTS_EVERY_POINT=1 $(MAKE) --no-print-directory test-stores
+	TESTS_CONNECTORS=3,4,5 $(BIN)/python -m pytest tests/kafka/test_rows_flink.py
 	$(PYTEST) -m "nightly and not stores" --part rest
 	$(MAKE) --no-print-directory drill
 
@@ -107,7 +107,7 @@ mutation: setup ## mutants of core, protocol and operations, or of MUTANTS=: doc
 	$(BIN)/python -m mutmut results
 
 cotenant: setup ## 20,000 histories, or HISTORIES=, of Flink and cpreplicate in the same directories
-	CPREPLICATE_HISTORIES=$(or $(HISTORIES),20000) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/histories/test_cotenant.py
+	TESTS_HISTORIES=$(or $(HISTORIES),20000) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/histories/test_cotenant.py
 
 planted: setup ## how many of thirty planted bugs the simulations find, within 2,000 seeds or SEEDS= each: BUG= names one
 	$(BIN)/python scripts/planted.py --seeds $(or $(SEEDS),2000) $(BUG)

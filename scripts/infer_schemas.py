@@ -1,6 +1,6 @@
 """Renew docs/schemas of the results by the documents that tests print.
 
-    CPREPLICATE_RECORD=DIR python -m pytest tests/cli tests/users …
+    TESTS_RECORD=DIR python -m pytest tests/cli tests/users …
     python scripts/infer_schemas.py DIR
 
 A key is required if each of many documents has it, and may be null even if no test prints it so.

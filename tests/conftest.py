@@ -56,7 +56,7 @@ settings.register_profile(
     "tests",
     settings.default,
     deadline=None,
-    derandomize="CPREPLICATE_OTHER_EXAMPLES" not in os.environ,
+    derandomize="TESTS_OTHER_EXAMPLES" not in os.environ,
 )
 settings.load_profile("tests")
 
@@ -88,6 +88,7 @@ _SLOW = {  # modules of many seeds, of services, of silence, and of many process
     "test_kill_hdfs",
     "test_logs",
     "test_metrics_file",
+    "test_other_clicks",
     "test_protocol",
     "test_quiet",
     "test_races",

@@ -32,7 +32,7 @@ _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST = 100 * 365 * 86400  # seconds: more than any wait of the system takes
 _SLOWEST, _FASTEST = 0.001, 1e9  # operations a second
-_UNLIMITED = "off"
+OFF = "off"  # no limit, and no server
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _ENTRY = re.compile(rf"(?:({'|'.join(_DAYS)})-)?([01]?\d|2[0-3]):([0-5]\d),(\S+)", re.IGNORECASE)
 _EXPECTED = (
@@ -119,7 +119,7 @@ def _in_order(changes: Iterable[Change]) -> tuple[Change, ...]:
 
 
 def _rate(word: str, text: str) -> float | None:
-    if word.lower() == _UNLIMITED:
+    if word.lower() == OFF:
         return None
     try:
         return float(size(word))

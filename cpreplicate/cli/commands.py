@@ -14,7 +14,7 @@ from cpreplicate.cli import exit_codes, groups, options, service_options, servic
 from cpreplicate.cli.config import VARIABLE, load_config
 from cpreplicate.cli.kinds import absolute
 from cpreplicate.cli.metrics_file import sync_metrics, verify_metrics
-from cpreplicate.cli.option import PREFIX, files, location
+from cpreplicate.cli.option import files, location
 from cpreplicate.cli.report_file import WritePage, page_writer
 from cpreplicate.cli.requests import (
     build,
@@ -48,7 +48,6 @@ def source_and_target(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.group(
     cls=groups.Commands,
     context_settings={
-        "auto_envvar_prefix": PREFIX,
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
     },

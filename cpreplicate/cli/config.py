@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from cpreplicate.cli.kinds import absolute, is_property_name
+from cpreplicate.cli.kinds import absolute, is_property_name, refuse_no_value
 from cpreplicate.cli.places import PLACES, places_of
 from cpreplicate.cli.places import use as use_places
 from cpreplicate.cli.toml_file import TomlFile
@@ -54,9 +54,10 @@ def load_config(context: click.Context, _parameter: click.Parameter, value: str 
     """Make the tables of a TOML file the defaults of the commands.
 
     Flags and environment variables override them. Without a file, that of `default_path` is used,
-    unless the environment variable names none. A mistake in it is raised by the commands that have
+    unless the environment variable is empty. A mistake in it is raised by the commands that have
     options in such a file, and not by `help`, `version`, `completion` and `config schema`.
     """
+    refuse_no_value(value)
     if value is None and VARIABLE not in os.environ:
         value = default_path()
     if value:
@@ -72,6 +73,7 @@ def load_config_of_command(
     Raises `click.UsageError` for a mistake in the file that this command uses. A command without
     options in such a file uses none.
     """
+    refuse_no_value(value)
     root = context.find_root().command
     if value is not None and isinstance(root, click.Group):
         context.default_map = _use(context, value, root.commands).get(context.info_name or "")
@@ -314,7 +316,7 @@ def _refuse_unknown(file: TomlFile, name: str, options: Mapping[str, str]) -> No
 
 def _check_storage_value(file: TomlFile, name: str, key: str, value: object) -> None:
     if spelled(key) == _CONF_DIR:
-        is_valid, expected = isinstance(value, str), "a string"
+        is_valid, expected = isinstance(value, str) and bool(value), "a string that is not empty"
     else:
         is_valid = isinstance(value, (str, int, float))
         expected = "a string, a number, true or false"

@@ -11,7 +11,7 @@ from cpreplicate.cli import groups
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config import MACHINE, VARIABLE, read_file, used_file
 from cpreplicate.cli.config_schema import schema
-from cpreplicate.cli.option import files
+from cpreplicate.cli.option import files, given
 from cpreplicate.errors import NotThere
 
 
@@ -25,7 +25,7 @@ def config() -> None:
     examples=("cpreplicate config check", "cpreplicate config check ./config.toml"),
     exit_codes={0: "no mistake", 2: "a mistake, with its line", 10: "there is no such file"},
 )
-@click.argument("file", required=False, shell_complete=files)
+@click.argument("file", required=False, callback=given, shell_complete=files)
 def check(file: str | None) -> None:
     """Check a file of options, by default the one that commands use."""
     context = click.get_current_context()

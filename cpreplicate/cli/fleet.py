@@ -20,7 +20,7 @@ from cpreplicate.cli import (
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config import add_storages, storages_of
 from cpreplicate.cli.metrics_file import fleet_metrics
-from cpreplicate.cli.option import Option, OptionParameter, files
+from cpreplicate.cli.option import Option, OptionParameter, files, given
 from cpreplicate.cli.report_file import page_writer
 from cpreplicate.cli.requests import (
     build,
@@ -75,7 +75,7 @@ _TITLES = {"job": "[[job]]", "root": "[[root]]", "defaults": "[defaults]"}
         options.METRICS_FILE,
     ),
 )
-@click.argument("configuration", metavar="CONFIG", shell_complete=files)
+@click.argument("configuration", metavar="CONFIG", callback=given, shell_complete=files)
 def fleet(
     configuration: str,
     dry_run: bool,

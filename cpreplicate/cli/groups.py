@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli import failures
+from cpreplicate.cli import environment, failures
 from cpreplicate.cli.config import load_config_of_command
 from cpreplicate.cli.form import form_asked
 from cpreplicate.cli.option import GROUPS, Option, OptionParameter, files
+from cpreplicate.cli.toml_options import options_of
 
 _LAST_GROUP = GROUPS[-1]
 
@@ -27,7 +28,6 @@ def config_option(
         expose_value=False,
         callback=callback,
         envvar=variable,
-        allow_from_autoenv=False,
         shell_complete=files,
         help="A TOML file of options, storages and places; see docs/configuration.md.",
     )
@@ -70,8 +70,14 @@ class GroupedCommand(click.Command):
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. A failure is reported in the form that its arguments ask for."""
+        """Run the command. A failure is reported in the form that its arguments ask for.
+
+        A command without options, such as `version`, does not ask the environment either.
+        """
         failures.expect(ctx.params.get("output", "text"))
+        root = ctx.find_root().command
+        if options_of(self) and isinstance(root, click.Group):
+            environment.refuse_unknown(root.commands.values())
         return super().invoke(ctx)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -9,7 +9,7 @@ import click
 
 from cpreplicate.cli import exit_codes, options
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.option import files, location, optional_location
+from cpreplicate.cli.option import files, location
 from cpreplicate.cli.report_file import page_writer, refuse_unwritable
 from cpreplicate.cli.requests import source_side, start_narration
 from cpreplicate.cli.results import show_read
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     "later",
     required=False,
     metavar="[LATER]",
-    callback=optional_location,
+    callback=location,
     shell_complete=files,
 )
 def inspect(

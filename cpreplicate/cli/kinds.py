@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli.amounts import byte_rate, call_rate, count, seconds, size
+from cpreplicate.cli.amounts import OFF, byte_rate, call_rate, count, seconds, size
 from cpreplicate.cli.places import placed
 from cpreplicate.core import uri
 from cpreplicate.core.shard import Shard
@@ -51,12 +51,18 @@ class Kind:
         return type(value) in self.toml_types and self.is_valid(value)
 
     def value(self, texts: Any) -> Any:
-        """Return the value of what click parsed: a text, several, or None, which stays None."""
+        """Return the value of what click parsed: a text, several, or None, which stays None.
+
+        Raises `click.BadParameter` for a text that is no value, as `refuse_no_value`.
+        """
         if isinstance(texts, tuple):
             return self._values(texts)
+        refuse_no_value(texts)
         return texts if texts is None or self.convert is None else self.convert(texts)
 
     def _values(self, texts: tuple[str, ...]) -> Any:
+        for text in texts:
+            refuse_no_value(text)
         if self.convert_all is not None:
             return self.convert_all(texts)
         return texts if self.convert is None else tuple(map(self.convert, texts))
@@ -73,6 +79,24 @@ _HDFS3 = (
     " collections.MutableMapping) and needs libhdfs3, which no package registry carries. Use"
     " --hdfs-client native (hdfs-native, the default), see docs/storage.md"
 )
+
+
+def refuse_no_value(text: object) -> None:
+    """Raise `click.BadParameter` for what a shell leaves of `--as-of $TIME` if TIME is not set.
+
+    That is an empty text in quotes, else the option that follows. A text that begins with a dash is
+    never a value, also where it is given on purpose: a number was converted before. The message
+    does not show it, because it may be a secret.
+    """
+    if not isinstance(text, str):
+        return
+    if not text.strip():
+        raise click.BadParameter("the value is empty, as that of a variable that is not set")
+    if text.startswith("-"):
+        raise click.BadParameter(
+            "the value is missing, or begins with a dash. Write ./-NAME for a path that does, and"
+            " [-]NAME for a pattern"
+        )
 
 
 def instant(text: str) -> float:
@@ -255,6 +279,10 @@ class _Line(click.types.StringParamType):
 
     envvar_list_splitter = "\n"
 
+    def split_envvar_value(self, rv: str) -> list[str]:
+        """Return the lines that are not blank: a block of YAML ends with the end of its last."""
+        return [line for line in super().split_envvar_value(rv) if line.strip()]
+
 
 def choice(*words: str) -> Kind:
     """Return the kind of an option that takes one of some words."""
@@ -278,8 +306,8 @@ def _whole_number(
 
 FLAG = Kind("flag", toml_types=(bool,), expected="true or false")
 TEXT = Kind("text", click_type=click.STRING)
-# a unit of systemd passes a variable that may not be set
-TEXT_OR_NOTHING = Kind("text", convert=lambda text: text or None)
+# a unit of systemd passes a variable, whose default is `off`
+ADDRESS = Kind("text", "[HOST:]PORT", lambda text: None if text.lower() == OFF else text)
 LINE = Kind("text", click_type=_Line())
 NAME = Kind("text", is_valid=bool, expected="a string that is not empty")
 PLACE = replace(NAME, name="location", convert=absolute, is_path=True)

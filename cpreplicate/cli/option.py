@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli.kinds import FLAG, LOCATION, Kind
+from cpreplicate.cli.kinds import FLAG, LOCATION, TEXT, Kind
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -64,21 +65,34 @@ class OptionParameter(click.Option):
         self.option = option
         kind = option.kind
         # click distinguishes a default of None from no default
-        default: Any = {} if option.default is None else {"default": option.default}
+        given: dict[str, Any] = {} if option.default is None else {"default": option.default}
+        # since 8.3, `is_flag=False` lets an option without a default omit its value
+        given |= {"is_flag": True} if kind is FLAG else {}
         flags = [f"--{option.name}", *([option.short] if option.short else [])]
         super().__init__(
             [*flags, option.field],
             type=kind.click_type,
-            is_flag=kind is FLAG,
             multiple=option.is_multiple,
             metavar=option.metavar or kind.metavar,
             callback=_value,
             help=option.help,
             show_default=option.default is not None,
             envvar=option.variable(command),
-            allow_from_autoenv=False,
-            **default,
+            **given,
         )
+
+    def value_from_envvar(self, ctx: click.Context) -> Any:
+        """Return the value of the environment variable, None if it is not set.
+
+        Raises `click.BadParameter` if it is empty, which click takes for not set: then
+        `CPREPLICATE_SYNC_MAX_DELETE=$CAP` would delete without a limit.
+        """
+        name = str(self.envvar)
+        if not os.environ.get(name, "set").strip() and not ctx.resilient_parsing:
+            raise click.BadParameter(
+                f"the environment variable {name} is empty. Unset it, or give it a value", ctx, self
+            )
+        return super().value_from_envvar(ctx)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return what a shell completes a value to."""
@@ -96,7 +110,7 @@ def _value(_context: click.Context, parameter: click.Parameter, texts: Any) -> A
 
 
 def location(_context: click.Context, _parameter: click.Parameter, texts: Any) -> Any:
-    """Convert an argument, or several, to URIs."""
+    """Convert an argument, or several, to URIs. One that need not be given is None."""
     return LOCATION.value(texts)
 
 
@@ -109,6 +123,6 @@ def files(
     return [CompletionItem(incomplete, type="file")]
 
 
-def optional_location(_context: click.Context, _parameter: click.Parameter, text: Any) -> Any:
-    """Convert an argument that need not be given to a URI."""
-    return None if text is None else LOCATION.value(text)
+def given(_context: click.Context, _parameter: click.Parameter, text: Any) -> Any:
+    """Return an argument as it is. Raises `click.BadParameter` if it is empty."""
+    return TEXT.value(text)

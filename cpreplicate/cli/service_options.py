@@ -110,9 +110,9 @@ SERVICE = (
     ),
     service(
         "metrics",
-        "Serve /metrics, /healthz, /readyz and /jobs there. Without HOST, on this machine only.",
-        kinds.TEXT_OR_NOTHING,
-        metavar="[HOST:]PORT",
+        "Serve /metrics, /healthz, /readyz and /jobs there. Without HOST, on this machine only."
+        " off: do not serve them.",
+        kinds.ADDRESS,
     ),
     service(
         "heartbeat",

@@ -24,7 +24,7 @@ from cpreplicate.storage import deadlines
 _SIGNALLED = 128  # plus the number of the signal: 129 after SIGHUP, 143 after SIGTERM
 _PAUSE = 0.5  # seconds between two interruptions of the main thread after a signal
 _within = 5.0  # seconds from the first signal to the end of the process
-_VARIABLE = "CPREPLICATE_STOP_WITHIN"
+VARIABLE = "CPREPLICATE_STOP_WITHIN"
 _LAST_WORDS = (
     "cpreplicate: interrupted. What is under way did not end in time. No partial files are visible."
     " Run the command again to resume.\n"
@@ -89,7 +89,7 @@ def stop_within(seconds: float) -> None:
 
 def least_to_stop() -> float:
     """Return the seconds that CPREPLICATE_STOP_WITHIN allows, else 0. Raises `UsageError`."""
-    text = os.environ.get(_VARIABLE, "").strip()
+    text = os.environ.get(VARIABLE, "").strip()
     if not text:
         return 0.0
     from cpreplicate.cli.amounts import seconds
@@ -97,7 +97,7 @@ def least_to_stop() -> float:
     try:
         return seconds(text)
     except click.BadParameter as error:
-        raise UsageError(f"{_VARIABLE}={error.message}") from None
+        raise UsageError(f"{VARIABLE}={error.message}") from None
 
 
 def exit_code() -> int:

@@ -13,7 +13,7 @@ from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config import add_storages
 from cpreplicate.cli.fleet import jobs_of
 from cpreplicate.cli.kinds import absolute
-from cpreplicate.cli.option import files
+from cpreplicate.cli.option import files, given
 from cpreplicate.cli.rebase import asked_kafka
 from cpreplicate.cli.report_file import page_writer
 from cpreplicate.cli.requests import sides_of, start_narration
@@ -53,7 +53,7 @@ _LAGGING = 21
         *options.OUTPUT,
     ),
 )
-@click.argument("target", shell_complete=files)
+@click.argument("target", callback=given, shell_complete=files)
 def status(
     target: str,
     source: tuple[str, ...],

@@ -61,7 +61,7 @@ from tests.support.replicas import FILES, NEXT, synced
 from tests.support.simulated import files
 from tests.support.staging import TARGET_ROOT, Stage, running_on, silent
 
-HISTORIES = int(os.environ.get("CPREPLICATE_HISTORIES", "2000"))
+HISTORIES = int(os.environ.get("TESTS_HISTORIES", "2000"))
 PORTION = -(-HISTORIES // 8)
 NOT_RARE = [
     "sync Report",

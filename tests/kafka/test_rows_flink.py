@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.xdist_group("kafka"), pytest.mark.rest]
 
 TOPICS = {"orders.v1": 4, "payments": 2}
 RECORDS = 600
-CONNECTORS = os.environ.get("CPREPLICATE_CONNECTORS", "5").split(",")  # make nightly: all of them
+CONNECTORS = os.environ.get("TESTS_CONNECTORS", "5").split(",")  # make nightly: all of them
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ FILES = {f"shared/{number}": 1000 + number for number in range(4)}
 NEXT = {"shared/3": 1003, "shared/4": 2000, "chk-2/own": 10}
 MANY = {f"shared/{number:03}": 60_000 for number in range(60)}
 NO_JOB, NO_RIGHT, UNREACHABLE = 10, 1, 7
-IS_EVERY_POINT = "CPREPLICATE_EVERY_POINT" in os.environ  # by `make nightly`
+IS_EVERY_POINT = "TESTS_EVERY_POINT" in os.environ  # by `make nightly`
 
 
 class Died(BaseException):

@@ -1,6 +1,6 @@
 """Each JSON document that a command prints in a test is one of its published schema.
 
-With `CPREPLICATE_RECORD` a directory, the documents are kept there, by which
+With `TESTS_RECORD` a directory, the documents are kept there, by which
 `scripts/infer_schemas.py` renews the schemas.
 """
 
@@ -27,7 +27,7 @@ _VARIANTS = {  # options with which a command prints another document
 }
 _NAMES = {"diff": "sync"}
 _HEAD = {"schema", "started", "finished"}
-RECORD = "CPREPLICATE_RECORD"
+RECORD = "TESTS_RECORD"
 
 
 def check(words: Sequence[str], out: str) -> None:

@@ -1,5 +1,8 @@
 """What the tests inherit from whoever starts them: nothing that changes what they see.
 
+Variables of the tests themselves begin with TESTS_: a command refuses one that begins with
+CPREPLICATE_ and sets nothing.
+
 A run under nohup ignores SIGHUP, one in the background SIGINT, and every process that it starts
 inherits this. A gateway node sets HADOOP_CONF_DIR, SPARK_HOME and AWS_PROFILE for all its users.
 """
@@ -60,14 +63,6 @@ _NAMES = frozenset(
     }
 )
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy")
-_KEPT = frozenset(
-    {
-        "CPREPLICATE_CONNECTORS",  # `make nightly`
-        "CPREPLICATE_HISTORIES",  # `make cotenant`
-        "CPREPLICATE_RECORD",  # scripts/infer_schemas.py
-        "CPREPLICATE_OTHER_EXAMPLES",  # `make nightly`
-    }
-)
 _FIXED = {
     "COLUMNS": "80",
     "LANG": "C.UTF-8",
@@ -109,6 +104,4 @@ def without_influence(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _has_influence(name: str) -> bool:
-    if name in _KEPT:
-        return False
     return name.startswith(_PREFIXES) or name in _NAMES or name.lower() in _PROXIES

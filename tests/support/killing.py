@@ -35,9 +35,8 @@ from tests.support.waiting import PATIENCE
 
 # seconds until something that must happen has happened, on a machine with much else to do
 LONGEST = PATIENCE
-_MARK = (  # in the environment of a victim, and so of every process that it starts
-    "CPREPLICATE_VICTIM"
-)
+# in the environment of a victim, and so of every process that it starts
+_MARK = "TESTS_VICTIM"
 _MOVED_ON = (10, 12)
 _NOWHERE = Path("/replica")  # the path of the replica that the checker is given
 Tree = Mapping[str, bytes]

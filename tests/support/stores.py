@@ -22,7 +22,7 @@ from cpreplicate.storage import Side
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
-_INSTALLED = Path(os.environ.get("CPREPLICATE_STORES", Path(__file__).parents[2] / ".stores"))
+_INSTALLED = Path(os.environ.get("TESTS_STORES", Path(__file__).parents[2] / ".stores"))
 _ACCOUNT = "devstoreaccount1"  # Azurite's own, with its well-known key
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 NAMES = ("versitygw", "azurite", "fake-gcs-server")
