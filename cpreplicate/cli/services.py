@@ -204,9 +204,12 @@ def run_service(
     Raises `UsageError` for wrong options, and the failure with which the policy ends it. SIGTERM
     and SIGHUP are no failure: they end it with the exit code of the signal.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     from cpreplicate.operations.jobs.service import Service
     from cpreplicate.output.log import narrate, narrate_failure, write_warning
     from cpreplicate.runners import WarmRunners
+    from cpreplicate.storage.side_call import in_pool
 
     options = build(ServiceOptions, values)
     # a failure does not end the service: without narration it would pass unnoticed
@@ -217,7 +220,8 @@ def run_service(
             WarmRunners(sides, execution, options.session_idle, is_for_one=one is not None)
         )
         settings = options.settings(interval, retire_after, is_for_one=one is not None)
-        service = Service(discovery, runners, settings, narrate, warn, show, sight, one)
+        executor = in_pool(stack.enter_context(ThreadPoolExecutor(1000, "job")))
+        service = Service(discovery, runners, executor, settings, narrate, warn, show, sight, one)
         notify_service(service)
         each_turn = _observed(service, options, stack)
         # the service ends by itself when its grace is over

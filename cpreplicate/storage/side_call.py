@@ -11,9 +11,12 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from cpreplicate.storage.cancellation import go_on
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
 _LOOK = 0.1  # seconds between two looks at a cancellation of the caller
@@ -39,6 +42,11 @@ class SideCall(Generic[T]):
         except BaseException as error:  # noqa: BLE001  # raised by `result`, in the caller's thread
             self._error = error
         self._call, self.has_ended = None, True
+
+    def run(self) -> None:
+        """Make the call, and let the caller go on."""
+        self.perform()
+        self.release()
 
     def release(self) -> None:
         """Let the caller go on."""
@@ -91,13 +99,19 @@ Executor = Callable[[Callable[[], None], str], SideCall[None]]
 def in_thread(call: Callable[[], T], name: str) -> SideCall[T]:
     """Begin a call in a thread of its own. Raises `RuntimeError` if the system has none left."""
     begun = SideCall(call)
-
-    def run() -> None:
-        begun.perform()
-        begun.release()
-
-    threading.Thread(target=run, name=name, daemon=True).start()
+    threading.Thread(target=begun.run, name=name, daemon=True).start()
     return begun
+
+
+def in_pool(pool: ThreadPoolExecutor) -> Executor:
+    """Return what begins calls in the threads of a pool, which the end of the process awaits."""
+
+    def begin(call: Callable[[], None], _name: str) -> SideCall[None]:
+        begun = SideCall(call)
+        pool.submit(begun.run)
+        return begun
+
+    return begin
 
 
 def all_ended(calls: Iterable[SideCall[Any]], seconds: float) -> bool:

@@ -11,6 +11,7 @@ from cpreplicate.operations.jobs.policy import OneJob
 from cpreplicate.operations.jobs.service import Service, ServiceSettings
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import WarmRunners
+from cpreplicate.storage.side_call import in_thread
 
 Stop = Callable[[], None]
 _INTERVAL = 0.05
@@ -39,7 +40,9 @@ def watch(
         interval, max_backoff=interval, grace=3600.0, least_look_within=1800.0
     )
     with WarmRunners(request.sides, request.execution, 60.0, is_for_one=True) as runners:
-        service = Service(one, runners, settings, report_line, report_line, show(stop), policy=one)
+        service = Service(
+            one, runners, in_thread, settings, report_line, report_line, show(stop), policy=one
+        )
         service.run(_leave)
 
 

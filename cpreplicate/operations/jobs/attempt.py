@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from cpreplicate.core.clock import Clock
 from cpreplicate.core.lag import Newest
 from cpreplicate.core.notify import Notify, named
 from cpreplicate.errors import (
@@ -72,11 +72,12 @@ class Attempts:
     lock: threading.Lock
     notify: Notify
     show: Show
+    clock: Clock
 
     def attempt(self, state: JobState, level: int) -> Ending:
         """Try a job once, at its level of importance. Only a bug raises anything."""
         job = state.job  # discovery may find another state of it meanwhile
-        until = time.monotonic() + self.interval
+        until = self.clock.monotonic() + self.interval
         try:
             with cancellable(self.runners.raise_if_cancelled):
                 self._replicate(state, job, level)
@@ -89,7 +90,7 @@ class Attempts:
 
     def glance(self, state: JobState) -> None:
         """See the newest checkpoint of a source, so that its lag is known meanwhile."""
-        now, observation = time.time(), state.observation
+        now, observation = self.clock.now(), state.observation
         before = observation.looked
         with suppress(Exception), cancellable(self.runners.raise_if_cancelled):
             with state.looking():
@@ -104,14 +105,14 @@ class Attempts:
         with state.looking():
             if self._is_skipped(state, job):
                 return
-            reported, now = state.reported(job), time.time()
+            reported, now = state.reported(job), self.clock.now()
             looked = now if reported is None else state.discovered
             checkpoint = reported or newest_checkpoint(job)
         with self.lock:
             state.observation.saw(checkpoint.newest, looked)
             is_done = state.done == checkpoint
-            if is_done and time.monotonic() - state.looked < self.look_again:
-                state.observation.still(time.time())
+            if is_done and self.clock.monotonic() - state.looked < self.look_again:
+                state.observation.still(self.clock.now())
                 return
         try:
             self._sync(state, job, checkpoint, level)
@@ -131,8 +132,8 @@ class Attempts:
         report = sync(request, named(state.label, self.notify), self.runners.share(level))
         state.failures.forget()
         with self.lock:
-            state.done, state.looked = checkpoint, time.monotonic()
-            state.observation.succeeded(report, time.time())
+            state.done, state.looked = checkpoint, self.clock.monotonic()
+            state.observation.succeeded(report, self.clock.now())
         self.show(Replicated(job.name, state.label, report))
         if report.undeleted:
             state.backlog = state.backlog or Backlog(job.request)
@@ -143,7 +144,7 @@ class Attempts:
         if state.backlog is None:
             return
         try:
-            state.backlog.work_off(until, named(state.label, self.notify))
+            state.backlog.work_off(until, named(state.label, self.notify), self.clock)
         except (CpreplicateError, OSError) as error:
             state.failures(f"{error}. Files that are no longer needed are left to `sweep`")
 
@@ -159,8 +160,8 @@ class Attempts:
                 " not replicated further"
             )
         with self.lock:
-            state.observation.saw(None, time.time())
-            state.observation.unchanged(time.time())
+            state.observation.saw(None, self.clock.now())
+            state.observation.unchanged(self.clock.now())
         return True
 
     def _failed(self, state: JobState, job: Job, error: Exception) -> Ending:
@@ -173,15 +174,15 @@ class Attempts:
         with self.lock:
             observation.replica_newest = observation.replica_newest or replica_newest
             if is_waiting:
-                observation.saw(None, time.time())
-                observation.unchanged(time.time())  # none yet, or none any more
+                observation.saw(None, self.clock.now())
+                observation.unchanged(self.clock.now())  # none yet, or none any more
                 return "done"
             if isinstance(error, LeaseHeld):
-                observation.held(time.time())  # by a stand-in, or a run of an operator
+                observation.held(self.clock.now())  # by a stand-in, or a run of an operator
                 return "done"
             text, is_sealed = described(error), isinstance(error, Sealed)
             code, obstacle = exit_code_of(error), obstacle_of(error)
-            observation.failed(code, text, time.time(), is_sealed, obstacle)
+            observation.failed(code, text, self.clock.now(), is_sealed, obstacle)
         if state.final is None:
             state.failures(f"{state.label}: {text}. It is tried again")
         if isinstance(error, SourceMovedOn):
@@ -200,7 +201,7 @@ class Attempts:
         ):
             standing = standing_of(Replica(job.key, side), known)
             with self.lock:
-                state.observation.stands(standing, time.time())
+                state.observation.stands(standing, self.clock.now())
 
     def _newest_of_replica(self, state: JobState, job: Job) -> Newest | None:
         """Return what the replica has, after the first try of a process failed."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from cpreplicate.core import uri
+from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import CpreplicateError, NoJob, NotThere, UsageError, described
@@ -24,13 +25,18 @@ class JobsUnder:
     """The jobs whose directories lie below a root, new ones included."""
 
     def __init__(
-        self, root: str, template: SyncRequest, notify: Notify, shard: Shard = WHOLE
+        self,
+        root: str,
+        template: SyncRequest,
+        notify: Notify,
+        shard: Shard = WHOLE,
+        clock: Clock = MACHINE,
     ) -> None:
         self._root, self._template, self._notify = root, template, notify
-        self._sparing = Sparing(notify)
+        self._sparing = Sparing(notify, clock)
         self._shard = shard
         self._known: set[str] = set()
-        self.sight = Sight()
+        self.sight = Sight(clock=clock)
         self.sight.expect([root])
 
     def jobs(self) -> list[Job]:
@@ -86,12 +92,14 @@ class KnownRoots:
     One that takes longer than `patience` seconds is waited for no longer.
     """
 
-    def __init__(self, side: Side, notify: Notify, patience: float = _PATIENCE) -> None:
+    def __init__(
+        self, side: Side, notify: Notify, patience: float = _PATIENCE, clock: Clock = MACHINE
+    ) -> None:
         self._side, self._notify = side, notify
-        self._inquiries = Inquiries(patience)
+        self._inquiries = Inquiries(patience, clock=clock)
         self._known: dict[str, list[str]] = {}
         self._problems: dict[str, str] = {}
-        self.sight = Sight()
+        self.sight = Sight(clock=clock)
 
     def look(self, roots: Iterable[str]) -> None:
         """List the roots, all at the same time."""

@@ -5,13 +5,13 @@ One task for each job checks whether it has changed. A job with nothing to do co
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify, named
 from cpreplicate.errors import (
     NotThere,
@@ -107,15 +107,16 @@ def replicate_fleet(
     notify: Notify,
     dry_run: bool = False,
     settings: FleetSettings = FleetSettings(),  # it is immutable
+    clock: Clock = MACHINE,
 ) -> FleetReport:
     """Replicate the jobs that have changed, important ones first, and return the result of each.
 
     A job that fails does not end the others. Raises `UsageError` if two jobs would share a replica.
     """
-    started = time.monotonic()
+    started = clock.monotonic()
     _refuse_shared_replicas(jobs)
     with ExitStack() as runners:
-        fleet = _Fleet(jobs, execution, sides, notify, settings, runners)
+        fleet = _Fleet(jobs, execution, sides, notify, settings, clock, runners)
         fleet.check(_Check(sides, dry_run, is_first_look=True))
         changed, unreached = fleet.changed(range(len(jobs))), fleet.unreached()
         unsure = f", {len(unreached)} are asked again later" if unreached else ""
@@ -125,7 +126,7 @@ def replicate_fleet(
         fleet.check_again(unreached, _Check(sides, dry_run))
         if not dry_run:
             fleet.replicate(fleet.changed(unreached))
-    return FleetReport(tuple(fleet.results), fleet.runner.name, time.monotonic() - started)
+    return FleetReport(tuple(fleet.results), fleet.runner.name, clock.monotonic() - started)
 
 
 class _Fleet:
@@ -143,10 +144,12 @@ class _Fleet:
         sides: Sides,
         notify: Notify,
         settings: FleetSettings,
+        clock: Clock,
         runners: ExitStack,
     ) -> None:
         self._jobs, self._execution, self._sides = jobs, execution, sides
         self._notify, self._settings, self._runners = notify, settings, runners
+        self._clock = clock
         self._levels = levels_of(jobs)
         self._checked: list[SyncCheck | JobResult] = []
         self.results: list[JobResult] = []
@@ -161,10 +164,10 @@ class _Fleet:
         # another runner may copy
         show = execution.show if execution.runner == first else None
         self._begin(replace(execution, runner=first, show=show))
-        began = time.monotonic()
+        began = self._clock.monotonic()
         self._checked = _check(few, self.runner, check_one)
         if rest := self._jobs[len(few) :]:
-            self._choose_again(len(rest), (time.monotonic() - began) / len(few) * len(rest))
+            self._choose_again(len(rest), (self._clock.monotonic() - began) / len(few) * len(rest))
             self._checked += _check(rest, self.runner, check_one)
         self.results = [
             _settled(job, result) for job, result in zip(self._jobs, self._checked, strict=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import fnmatch
 import math
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from cpreplicate.core import uri
+from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.lag import Newest
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import JOB_ID
@@ -82,7 +82,7 @@ class FlinkJobs:
         chosen: Chosen,
         template: SyncRequest,
         notify: Notify,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = MACHINE,
         shard: Shard = WHOLE,
         patience: float = _PATIENCE,
     ) -> None:
@@ -90,8 +90,8 @@ class FlinkJobs:
         self._urls, self._connect, self._chosen = urls, connect, chosen
         self._template, self._notify, self._clock = template, notify, clock
         self._sparing = Sparing(notify, clock)
-        self._inquiries = Inquiries(patience)
-        self.sight = Sight(chosen.words)
+        self._inquiries = Inquiries(patience, clock=clock)
+        self.sight = Sight(chosen.words, clock)
         self._lock = threading.Lock()  # JobManagers are asked in threads
         self._managers: dict[str, _JobManager] = {}
         self._urls_read: Sequence[str] = ()
@@ -173,12 +173,12 @@ class FlinkJobs:
         with self._lock:
             manager.is_left = True
         manager.rest.close()
-        self._drop_gone(manager, set(), self._clock())
+        self._drop_gone(manager, set(), self._clock.monotonic())
         if manager.seen:
             self._managers[url] = manager  # behind those that are asked
 
     def _ask(self, manager: _JobManager) -> None:
-        began, overview = self._clock(), manager.rest.jobs()
+        began, overview = self._clock.monotonic(), manager.rest.jobs()
         self.sight.answered(manager.rest.url)
         manager.names = frozenset(_shown(job.name) for job in overview.jobs)
         for text in (*overview.problems, *overview.unclear.values()):
@@ -195,9 +195,9 @@ class FlinkJobs:
             problem = self._ask_of(manager, job)
             if problem is not None and job.job_id not in manager.seen and len(unread) < _UNREAD:
                 unread[_unread(manager, f"the job {_shown(job.name)}, {job.job_id}")] = problem
-            if problem is not None and self._clock() - began > _ROUND:
+            if problem is not None and self._clock.monotonic() - began > _ROUND:
                 left = {each.job_id for each in reported[index + 1 :]}
-                self._follow_by_directory(manager, left, self._clock())
+                self._follow_by_directory(manager, left, self._clock.monotonic())
                 unread = {**manager.unread, **unread}  # the rest was not asked
                 break
         self._set_unread(manager, unread)
@@ -211,7 +211,7 @@ class FlinkJobs:
 
     def _ask_of(self, manager: _JobManager, job: RunningJob) -> str | None:
         """Ask for the newest checkpoint of a job; return why that could not be answered, if so."""
-        now, looked = self._clock(), time.time()
+        now, looked = self._clock.monotonic(), self._clock.now()
         try:
             checkpoint = manager.rest.newest_checkpoint(job.job_id)
             if checkpoint is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
+from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.storage.cancellation import go_on
 from cpreplicate.storage.side_call import Executor, SideCall, in_thread
 
@@ -19,8 +19,15 @@ class Inquiries:
     are under way at the same time.
     """
 
-    def __init__(self, patience: float, most: int = _MOST, executor: Executor = in_thread) -> None:
-        self._patience, self._most, self._executor = patience, most, executor
+    def __init__(
+        self,
+        patience: float,
+        most: int = _MOST,
+        executor: Executor = in_thread,
+        clock: Clock = MACHINE,
+    ) -> None:
+        self._patience, self._most = patience, most
+        self._executor, self._clock = executor, clock
         self._asked: dict[str, SideCall[None]] = {}
         self._begun: dict[str, int] = {}  # when each was begun last, by a count
         self._count = 0
@@ -41,11 +48,11 @@ class Inquiries:
         waiting = [key for key in questions if key not in self._asked]
         waiting.sort(key=lambda key: self._begun.get(key, -1), reverse=True)  # the next is the last
         begun: list[SideCall[None]] = []
-        until = time.monotonic() + self._patience
+        until = self._clock.monotonic() + self._patience
         while True:
             begun += self._begin_some(waiting, questions)
             begun = [call for call in begun if not call.has_ended]
-            left = until - time.monotonic()
+            left = until - self._clock.monotonic()
             is_stuck = not waiting or self.pending >= self._most
             if left <= 0 or (is_stuck and not begun):
                 return

@@ -7,14 +7,13 @@ checkpoint is found, and replicated by `sync` if that was not done before.
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 
 from cpreplicate.core import uri
+from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.lag import is_unseen
 from cpreplicate.core.notify import Notify
 from cpreplicate.errors import described
@@ -31,6 +30,7 @@ from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.restore_point import RestorePoint, restore_point, selected
 from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage.cancellation import cancellable
+from cpreplicate.storage.side_call import Executor, SideCall, all_ended, in_thread
 
 _TICK = 1.0  # seconds: the longest pause of the loop
 _ALIVE = 60.0  # seconds without a turn of the loop, after which it counts as dead
@@ -66,24 +66,29 @@ class Service:
     """Follows the jobs that discovery returns, until it is interrupted, or `policy` ends it.
 
     `show` is called with each sync. `warn` gets the failures, `notify` everything else. `sight` is
-    that of the discovery, if it has one.
+    that of the discovery, if it has one. `executor` begins tries and looks for jobs, and `glances`
+    looks at sources beside these, which hold up no end.
     """
 
     def __init__(
         self,
         discovery: Discovery,
         runners: WarmRunners,
+        executor: Executor,
         settings: ServiceSettings,
         notify: Notify,
         warn: Notify,
         show: Show = lambda _replicated: None,
         sight: Sight | None = None,
         policy: Policy | None = None,
+        clock: Clock = MACHINE,
+        glances: Executor = in_thread,
     ) -> None:
-        self._sight = sight or Sight()
+        self._clock, self._executor = clock, executor
+        self._sight = sight or Sight(clock=clock)
         self._discovery, self._runners, self._settings = discovery, runners, settings
         self._notify, self._warn = notify, warn
-        self._undiscovered, self._shadowed = Sparing(warn), Sparing(warn)
+        self._undiscovered, self._shadowed = Sparing(warn, clock), Sparing(warn, clock)
         self._schedule = Schedule(settings.slots, settings.interval, settings.max_backoff)
         self._lock = threading.Lock()
         self._attempts = Attempts(
@@ -94,18 +99,19 @@ class Service:
             self._lock,
             notify,
             show,
+            clock,
         )
         self._followed: dict[str, JobState] = {}
         self._levels: Mapping[int, int] = {}
         self._is_discovered = self._is_stopping = False
         self._final: Exception | None = None
-        self._running: set[Future[None]] = set()
-        self._discovering: Future[None] | None = None
+        self._running: list[SideCall[None]] = []
+        self._discovering: SideCall[None] | None = None
         self._discover_at = 0.0
-        self._discovered = time.time()
-        self._glances = Inquiries(0.0)
+        self._discovered = clock.now()
+        self._glances = Inquiries(0.0, executor=glances, clock=clock)
         self._wake = threading.Event()
-        self._beat = time.monotonic()
+        self._beat = clock.monotonic()
 
     def observations(self) -> list[Observation]:
         """Return copies of what is known of each job, by name."""
@@ -120,7 +126,7 @@ class Service:
 
         It is what the loop observed: no storage is called.
         """
-        now = time.time()
+        now = self._clock.now()
         with self._lock:
             states = self._observed()
             if job is not None:
@@ -131,11 +137,11 @@ class Service:
     def load(self) -> Load:
         """Return how many jobs are tried at this moment, and how many wait for a slot."""
         with self._lock:
-            return self._schedule.load(time.monotonic())
+            return self._schedule.load(self._clock.monotonic())
 
     def is_alive(self) -> bool:
         """Return whether the loop is turning."""
-        return time.monotonic() - self._beat < _ALIVE
+        return self._clock.monotonic() - self._beat < _ALIVE
 
     def is_ready(self) -> bool:
         """Return whether discovery looked everywhere once, and each job was tried at least once.
@@ -152,7 +158,7 @@ class Service:
 
     def remarks(self) -> list[str]:
         """Return what a probe of this process should state of its jobs, a line each."""
-        now, within = time.time(), self._settings.look_within
+        now, within = self._clock.now(), self._settings.look_within
         with self._lock:
             observed = self._observed()
             unseen = sorted(each.label for each in observed if each.observation.is_unseen(now))
@@ -211,44 +217,45 @@ class Service:
         the failure that ends the service by its policy.
         """
         patience = self._settings.grace * _CANCEL_SHARE
-        with ThreadPoolExecutor(1000, "job") as pool:
-            try:
-                while not self._is_stopping and self._final is None:
-                    self._turn(pool)
-                    each_turn()
-                self._end(patience if self._final is None else 0.0, leave_behind)
-            except KeyboardInterrupt:
-                self._end(0.0, leave_behind)
-                raise
-            except BaseException:
-                self._end(patience, leave_behind)
-                raise
+        try:
+            while not self._is_stopping and self._final is None:
+                self._wake.wait(self.turn())
+                each_turn()
+            self._end(patience if self._final is None else 0.0, leave_behind)
+        except KeyboardInterrupt:
+            self._end(0.0, leave_behind)
+            raise
+        except BaseException:
+            self._end(patience, leave_behind)
+            raise
         if self._final is not None:
             raise self._final
 
-    def _turn(self, pool: ThreadPoolExecutor) -> None:
-        now = self._beat = time.monotonic()
+    def turn(self) -> float:
+        """Begin what is due, without waiting for it; return the seconds until the next turn."""
+        now = self._beat = self._clock.monotonic()
         self._wake.clear()
-        is_discovering = self._discovering is not None and not self._discovering.done()
+        is_discovering = self._discovering is not None and not self._discovering.has_ended
         if now >= self._discover_at and not is_discovering:
             self._discover_at = now + self._settings.interval
-            self._discovering = pool.submit(self._discover)
+            self._discovering = self._executor(self._discover, "discover")
             self._glance_at_overdue()
-        self._running = {future for future in self._running if not future.done()}
+        self._running = [call for call in self._running if not call.has_ended]
         with self._lock:
             keys = self._schedule.take(now)
-        self._running |= {pool.submit(self._try, key) for key in keys}
+        self._running += [
+            self._executor(partial(self._try, key), f"job {uri.name(key)}") for key in keys
+        ]
         if self._runners.give_up_idle():
             self._notify("the Spark session was idle and is ended")
         with self._lock:
             due = self._schedule.next_due()
         # what is due already waits for a slot
-        pause = _TICK if due is None or due <= now else min(_TICK, due - now)
-        self._wake.wait(pause)
+        return _TICK if due is None or due <= now else min(_TICK, due - now)
 
     def _glance_at_overdue(self) -> None:
         """Look at sources beside the tries; few at a time, so that dead ones cost few threads."""
-        now, free = time.time(), self._settings.slots - self._glances.pending
+        now, free = self._clock.now(), self._settings.slots - self._glances.pending
         with self._lock:
             overdue = {
                 key: partial(self._attempts.glance, state)
@@ -258,20 +265,20 @@ class Service:
         self._glances.ask(dict(list(overdue.items())[: max(0, free)]))
 
     def _end(self, patience: float, leave_behind: Callable[[], None]) -> None:
-        started = time.monotonic()
+        started = self._clock.monotonic()
         self._is_stopping = True
         if self._running and patience:
             self._notify(f"stopping: waiting up to {patience:g} s for what is being replicated")
         try:
-            wait(self._running, patience)
+            all_ended(self._running, patience)
         finally:  # also when a second signal ends the wait
             self._runners.cancel()
-            left = max(1.0, self._settings.grace - (time.monotonic() - started))
+            left = max(1.0, self._settings.grace - (self._clock.monotonic() - started))
             self._leave_if_pending(left, leave_behind)
 
     def _leave_if_pending(self, left: float, leave_behind: Callable[[], None]) -> None:
-        pending = self._running | ({self._discovering} if self._discovering else set())
-        if wait(pending, left).not_done:
+        discovering = [self._discovering] if self._discovering else []
+        if not all_ended([*self._running, *discovering], left):
             self._warn("a storage does not answer: ended without waiting for it")
             leave_behind()
 
@@ -288,9 +295,9 @@ class Service:
         self._wake.set()
 
     def _set_jobs(self, found: Sequence[Job]) -> None:
-        now, jobs = time.monotonic(), by_key(found, self._sources())
+        now, jobs = self._clock.monotonic(), by_key(found, self._sources())
         self._report_shadowed(found, jobs)
-        self._discovered = time.time()
+        self._discovered = self._clock.now()
         with self._lock:
             for key in self._followed.keys() - jobs.keys():
                 del self._followed[key]
@@ -330,7 +337,7 @@ class Service:
                 )
 
     def _new(self, job: Job) -> JobState:
-        return JobState(job, self._warn, self._settings.look_within)
+        return JobState(job, self._warn, self._settings.look_within, self._clock)
 
     def _observed(self) -> list[JobState]:
         retire_after = self._settings.retire_after
@@ -352,7 +359,7 @@ class Service:
             self._warn(f"{name}: {described(error)}. It is tried again")
         finally:
             with self._lock:
-                self._schedule.ended(key, ending, time.monotonic())
+                self._schedule.ended(key, ending, self._clock.monotonic())
             self._wake.set()
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.lag import is_unseen
 
 
@@ -36,7 +36,7 @@ class Discovered(NamedTuple):
 class Sight:
     """Records what discovery could see. Several threads may use it."""
 
-    def __init__(self, names: Iterable[str] = (), clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, names: Iterable[str] = (), clock: Clock = MACHINE) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._places: dict[str, Place] = {}
@@ -44,20 +44,20 @@ class Sight:
 
     def expect(self, names: Iterable[str]) -> None:
         """Take over which places there are: those that are new were not asked yet."""
-        now = self._clock()
+        now = self._clock.now()
         with self._lock:
             self._places = {name: self._places.get(name) or Place(name, now) for name in names}
 
     def expect_also(self, names: Iterable[str]) -> None:
         """Take over further places, until the next `expect`."""
-        now = self._clock()
+        now = self._clock.now()
         with self._lock:
             for name in names:
                 self._places.setdefault(name, Place(name, now))
 
     def answered(self, name: str) -> None:
         """Record that somebody could look at a place."""
-        self._set(name, Place(name, self._clock(), was_asked=True))
+        self._set(name, Place(name, self._clock.now(), was_asked=True))
 
     def failed(self, name: str, problem: str) -> None:
         """Record why nobody could look at a place."""
@@ -78,14 +78,14 @@ class Sight:
 
     def discovered(self, within: float) -> Discovered:
         """Return what is missing; a place is unseen that did not answer within so many seconds."""
-        now = self._clock()
+        now = self._clock.now()
         unseen = {place.name: is_unseen(place.seen, within, now) for place in self.places()}
         with self._lock:
             return Discovered(unseen, dict(self._names))
 
     def was_asked(self, within: float) -> bool:
         """Return whether each place answered or failed once, or is known for so many seconds."""
-        now = self._clock()
+        now = self._clock.now()
         return all(place.was_asked or is_unseen(place.seen, within, now) for place in self.places())
 
     def _set(self, name: str, place: Place) -> None:

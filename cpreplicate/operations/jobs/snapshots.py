@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from cpreplicate.core import uri
+from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify
 from cpreplicate.errors import CpreplicateError, Refused
 from cpreplicate.operations.restore_point import RestorePoint
@@ -116,7 +116,7 @@ class SnapshotKeeper:
         objects: Objects,
         points: Callable[[], Sequence[RestorePoint]],
         warn: Notify,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = MACHINE,
     ) -> None:
         self._objects, self._points, self._warn, self._clock = objects, points, warn, clock
         self._kept: dict[str, list[Kept]] = {}
@@ -158,7 +158,7 @@ class SnapshotKeeper:
 
     def _list(self) -> None:
         """List the objects of cpreplicate, unless that was done not long ago."""
-        now = self._clock()
+        now = self._clock.monotonic()
         if now < self._list_at:
             return
         kept: dict[str, list[Kept]] = {}

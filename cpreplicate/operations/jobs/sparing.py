@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 
+from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify
 
 _UNCHANGED = 60.0  # seconds before a line is reported again that was reported before
@@ -14,13 +13,13 @@ _UNCHANGED = 60.0  # seconds before a line is reported again that was reported b
 class Sparing:
     """Reports lines to `notify`, but the same line at most once a minute."""
 
-    def __init__(self, notify: Notify, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, notify: Notify, clock: Clock = MACHINE) -> None:
         self._notify, self._clock = notify, clock
         self._reported: dict[str, float] = {}
         self._lock = threading.Lock()  # several jobs may fail at once
 
     def __call__(self, line: str) -> None:
-        now = self._clock()
+        now = self._clock.monotonic()
         with self._lock:
             self._reported = {
                 reported: since

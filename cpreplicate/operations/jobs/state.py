@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.lag import is_behind, is_unseen
 from cpreplicate.core.notify import Notify
 from cpreplicate.operations.jobs.job import Checkpoint, Job
@@ -26,11 +26,11 @@ class JobState:
     same name.
     """
 
-    def __init__(self, job: Job, warn: Notify, look_within: float) -> None:
-        self.job, self.label = job, job.name
+    def __init__(self, job: Job, warn: Notify, look_within: float, clock: Clock = MACHINE) -> None:
+        self.job, self.label, self._clock = job, job.name, clock
         self.observation = Observation(job.name, look_within=look_within)
-        self.observation.known_since = time.time()
-        self.failures = Sparing(warn)
+        self.observation.known_since = self._clock.now()
+        self.failures = Sparing(warn, clock)
         self.done: Checkpoint | None = None
         self.looked = -math.inf
         self.backlog: Backlog | None = None
@@ -46,7 +46,7 @@ class JobState:
         observation = self.observation
         observation.name, observation.priority = job.name, job.priority
         observation.source, observation.replica = job.request.source, job.key
-        self.discovered = time.time() if job.looked is None else job.looked
+        self.discovered = self._clock.now() if job.looked is None else job.looked
         if (reported := self.reported(job)) is not None:
             observation.saw(reported.newest, self.discovered)
 
@@ -56,7 +56,7 @@ class JobState:
         The REST API answers from a cache, by default up to 3 s old (`web.refresh-interval`). What
         discovery found long ago is not known: the directory of the job is listed then.
         """
-        is_old = is_unseen(self.discovered, self._look_within, time.time())
+        is_old = is_unseen(self.discovered, self._look_within, self._clock.now())
         return None if is_old or job.newest == self._subsumed else job.newest
 
     def subsumed(self, checkpoint: Checkpoint) -> None:
@@ -92,4 +92,4 @@ class JobState:
             return False
         if done is None or is_behind(newest, done.newest):
             return False
-        return time.time() - newest.completed > retire_after
+        return self._clock.now() - newest.completed > retire_after

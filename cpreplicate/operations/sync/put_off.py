@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_columns import texts, without
 from cpreplicate.operations.change import Change, opened, some
@@ -39,7 +39,7 @@ class Backlog:
             self.targets += report.undeleted
             self.dropped += report.plan.dropped
 
-    def work_off(self, until: float, notify: Notify) -> None:
+    def work_off(self, until: float, notify: Notify, clock: Clock = MACHINE) -> None:
         """Delete files until that time on the monotonic clock.
 
         Files that a checkpoint needs that was committed or adopted since are kept. With `--adopt`,
@@ -56,7 +56,7 @@ class Backlog:
             inline = replace(self.request.execution, runner="inline")
             chosen = choose_runner(inline, len(self.targets), 0, self.request.sides)
             with change.running(chosen):
-                self._delete(change, until)
+                self._delete(change, until, clock)
             if not self.targets:
                 _report(change.forget(set(self.dropped) - set(replica.committed_names())), notify)
                 self.dropped = []
@@ -69,8 +69,8 @@ class Backlog:
         ownership.refuse_foreign(state, replica, self.request.adopt and is_adopted)
         return state
 
-    def _delete(self, change: Change, until: float) -> None:
-        while self.targets and time.monotonic() < until:
+    def _delete(self, change: Change, until: float, clock: Clock) -> None:
+        while self.targets and clock.monotonic() < until:
             part, self.targets = self.targets[:_SLICE], self.targets[_SLICE:]
             if failed := change.delete(part):
                 self.dropped = []  # their manifests still list what is left

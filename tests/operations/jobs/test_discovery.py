@@ -5,12 +5,12 @@ import threading
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import UsageError
 from cpreplicate.operations.jobs.discovery import JobsUnder, KnownRoots
-from cpreplicate.operations.jobs.sight import Sight
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.storage import Side
 from tests.support.faults import Faulty
 from tests.support.killing import wait_until
 from tests.support.registry import serving
+from tests.support.stepping import ManualClock
 from tests.support.waiting import PATIENCE
 
 HANG = PATIENCE
@@ -69,16 +69,14 @@ def test_a_root_that_is_lost_keeps_its_jobs_and_is_reported(tmp_path):
 
 
 def test_a_root_that_cannot_be_listed_is_a_place_that_was_asked_and_is_unseen(tmp_path):
-    now = [1000.0]
+    clock = ManualClock()
     root = f"file:{tmp_path}"
-    found = JobsUnder(root, SyncRequest(root, "file:/dcB"), lambda _line: None)
-    found.sight = Sight(clock=lambda: now[0])
-    found.sight.expect([root])
+    found = JobsUnder(root, SyncRequest(root, "file:/dcB"), lambda _line: None, clock=clock)
     assert not found.sight.was_asked(60.0)
     assert found.jobs() == []
     assert found.sight.was_asked(60.0)
     assert found.sight.discovered(60.0).unseen == {root: False}
-    now[0] = 1061.0
+    clock.pass_(61.0)
     assert found.sight.discovered(60.0).unseen == {root: True}
     (tmp_path / ONE).mkdir()
     found.jobs()

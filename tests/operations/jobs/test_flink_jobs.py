@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from cpreplicate.core import uri
+from cpreplicate.core.clock import MACHINE
 from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.flink import FlinkRest
 from cpreplicate.flink.client import RequestLimits
@@ -17,6 +18,7 @@ from cpreplicate.operations.jobs.job import by_key
 from cpreplicate.operations.sync.request import SyncRequest
 from tests.support import hostile
 from tests.support.killing import wait_until
+from tests.support.stepping import ManualClock
 from tests.support.waiting import PATIENCE
 
 HANG = PATIENCE
@@ -255,11 +257,17 @@ def jobmanager(answers):
 EVERYWHERE = SyncRequest("", "file:/dcB")
 
 
-def asking(urls, lines, template=EVERYWHERE, patience=HANG, clock=lambda: 0.0):
+def asking(urls, lines, template=EVERYWHERE, patience=HANG, clock=None):
     """Discovery of every job; for its limits no time passes unless a test lets it."""
     chosen = Chosen(every=True)
     return FlinkJobs(
-        lambda: urls, connect, chosen, template, lines.append, clock, patience=patience
+        lambda: urls,
+        connect,
+        chosen,
+        template,
+        lines.append,
+        clock or ManualClock(),
+        patience=patience,
     )
 
 
@@ -267,7 +275,7 @@ def test_a_silent_jobmanager_holds_up_no_other_and_is_not_asked_twice():
     silent = {"/jobs/overview": lambda connection, _: connection.recv(1)}
     answers = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
     with jobmanager(silent) as dead, jobmanager(answers) as healthy:
-        found = asking([dead.url, healthy.url], [], patience=0.1)
+        found = asking([dead.url, healthy.url], [], patience=0.1, clock=MACHINE)
         wait_until(lambda: newest(found) == {"1": 7})
         wait_until(lambda: dead.requests)
         answers[f"/jobs/{ONE}/checkpoints"] = checkpoints(ONE, 8)
@@ -342,10 +350,10 @@ def test_an_entry_that_is_no_job_and_an_id_of_400_digits_hide_no_other_job():
 
 
 def test_jobs_that_failed_are_asked_last_and_a_slow_failure_ends_the_round():
-    now = [0.0]
+    clock = ManualClock()
 
     def fail(connection, _head):
-        now[0] += 30  # as a request that meets its deadline
+        clock.pass_(30.0)  # as a request that meets its deadline
         hostile.answer(b"", "500 Late")(connection, b"")
 
     three = f"{3:032x}"
@@ -354,7 +362,7 @@ def test_jobs_that_failed_are_asked_last_and_a_slow_failure_ends_the_round():
         **{f"/jobs/{job}/checkpoints": checkpoints(job, 7) for job in (ONE, TWO, three)},
     }
     with jobmanager(answers) as server:
-        found = asking([server.url], [], clock=lambda: now[0])
+        found = asking([server.url], [], clock=clock)
         assert newest(found) == {"1": 7, "2": 7, "3": 7}
         answers[f"/jobs/{ONE}/checkpoints"] = fail
         # what is not asked for is followed by its directory

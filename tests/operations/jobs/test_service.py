@@ -2,10 +2,8 @@
 
 import contextlib
 import itertools
-import math
 import shutil
 import threading
-import time
 from collections import Counter
 from dataclasses import replace
 
@@ -13,7 +11,6 @@ import pytest
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import SourceBroken, UsageError
-from cpreplicate.operations.jobs import sparing
 from cpreplicate.operations.jobs.job import Checkpoint, Job
 from cpreplicate.operations.jobs.service import Service, ServiceSettings
 from cpreplicate.operations.jobs.sight import Sight
@@ -26,21 +23,20 @@ from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions, WarmRunners
 from cpreplicate.storage import Side, Sides, Transient
+from cpreplicate.storage.side_call import in_thread
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support import jobs, parts
 from tests.support.faults import Faulty
 from tests.support.killing import wait_until
 from tests.support.registry import serving
 from tests.support.replicas import DAY, FILES, NEXT, aged
+from tests.support.stepping import ManualClock, Stepped
 from tests.support.waiting import PATIENCE
 
 INLINE = ExecutionOptions(runner="inline")
-
-
-@pytest.fixture(autouse=True)
-def _no_line_again(monkeypatch):
-    """Report an unchanged line once, not once a minute: a slow machine takes longer."""
-    monkeypatch.setattr(sparing, "_UNCHANGED", math.inf)
+BACKOFF = 4.0  # seconds: the longest
+UNSEEN = 6.0  # seconds after which a source is unseen: longer than `least_look_within`
+LOOK_AGAIN = 600.0  # seconds after which a replica is looked at that has nothing new
 
 
 class Jobs:
@@ -78,21 +74,39 @@ def served(tmp_path, number, priority=0, is_discovered=False, **options):
 
 
 @contextlib.contextmanager
-def running(discovery, warnings=None, lines=None, sides=None, sight=None, **settings):
-    """A service in a thread of its own."""
+def stepping(discovery, warnings=None, lines=None, sight=None, clock=None, **settings):
+    """A service that does something only when a test lets it."""
+    warnings = warnings if warnings is not None else []
+    notify = lines.append if lines is not None else lambda _line: None
+    chosen = ServiceSettings(**{"interval": 1.0, "max_backoff": BACKOFF, **settings})
+    with WarmRunners(Sides(), INLINE, 60.0) as runners:
+        yield Stepped(
+            lambda clock, tries, glances: Service(
+                discovery,
+                runners,
+                tries,
+                chosen,
+                notify,
+                warnings.append,
+                sight=sight,
+                clock=clock,
+                glances=glances,
+            ),
+            clock,
+        )
+
+
+@contextlib.contextmanager
+def running(discovery, warnings=None, sides=None, **settings):
+    """A service in a thread of its own, whose tries have threads of their own."""
     chosen = ServiceSettings(
-        **{
-            "interval": 0.1,
-            "max_backoff": 0.4,
-            "grace": 3600.0,
-            "least_look_within": 1800.0,
-            **settings,
-        }
+        interval=0.1, max_backoff=0.4, grace=3600.0, least_look_within=1800.0, **settings
     )
     warnings = warnings if warnings is not None else []
     with WarmRunners(sides or Sides(), INLINE, 60.0) as runners:
-        notify = lines.append if lines is not None else lambda _line: None
-        service = Service(discovery, runners, chosen, notify, warnings.append, sight=sight)
+        service = Service(
+            discovery, runners, in_thread, chosen, lambda _line: None, warnings.append
+        )
         thread = threading.Thread(target=service.run, args=[pytest.fail])
         thread.start()
         try:
@@ -101,6 +115,13 @@ def running(discovery, warnings=None, lines=None, sides=None, sight=None, **sett
             service.stop()
             thread.join(PATIENCE)
             assert not thread.is_alive()
+
+
+def replicate(tmp_path, number):
+    """Replicate a job by a service that ends after that."""
+    with stepping(Jobs(served(tmp_path, number))) as stepped:
+        stepped.step()
+        assert replica_ids(stepped.service) == {f"job-{number}": 1}
 
 
 def readiness(service):
@@ -118,13 +139,17 @@ def test_each_checkpoint_of_each_job_is_replicated_and_observed(tmp_path):
     for number in range(3):
         write(tmp_path, number, 1)
     warnings: list[str] = []
-    with running(Jobs(*(served(tmp_path, number) for number in range(3))), warnings) as service:
-        wait_until(lambda: service.is_ready())
-        wait_until(lambda: set(replica_ids(service).values()) == {1})
+    with stepping(Jobs(*(served(tmp_path, number) for number in range(3))), warnings) as stepped:
+        service = stepped.service
+        assert not service.is_ready()
+        stepped.step()
+        assert service.is_ready()
+        assert set(replica_ids(service).values()) == {1}
         write(tmp_path, 1, 2, NEXT)
-        wait_until(lambda: replica_ids(service) == {"job-0": 1, "job-1": 2, "job-2": 1})
+        stepped.step(1.0)
+        assert replica_ids(service) == {"job-0": 1, "job-1": 2, "job-2": 1}
         assert service.is_alive()
-        assert [job.lag(time.time()) for job in service.observations()] == [0, 0, 0]
+        assert [job.lag(stepped.clock.now()) for job in service.observations()] == [0, 0, 0]
     assert warnings == []
 
 
@@ -132,10 +157,12 @@ def test_a_new_job_is_followed_and_one_that_is_gone_is_no_longer_observed(tmp_pa
     write(tmp_path, 1, 1)
     write(tmp_path, 2, 1)
     discovery = Jobs(served(tmp_path, 1))
-    with running(discovery) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    with stepping(discovery) as stepped:
+        stepped.step()
+        assert replica_ids(stepped.service) == {"job-1": 1}
         discovery.found = [served(tmp_path, 2)]
-        wait_until(lambda: replica_ids(service) == {"job-2": 1})
+        stepped.step(1.0)
+        assert replica_ids(stepped.service) == {"job-2": 1}
     assert (tmp_path / "dcB" / job_id(1) / "chk-1" / "_metadata").exists()
 
 
@@ -143,11 +170,13 @@ def test_a_discovery_that_fails_is_reported_and_the_jobs_known_before_are_follow
     write(tmp_path, 1, 1)
     discovery = Jobs(served(tmp_path, 1))
     warnings: list[str] = []
-    with running(discovery, warnings) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    with stepping(discovery, warnings) as stepped:
+        stepped.step()
+        assert replica_ids(stepped.service) == {"job-1": 1}
         discovery.error = UsageError("no more")
         write(tmp_path, 1, 2, NEXT)
-        wait_until(lambda: replica_ids(service) == {"job-1": 2} and warnings)
+        stepped.step(1.0)
+        assert replica_ids(stepped.service) == {"job-1": 2}
     assert warnings == ["no more. The jobs known before are followed"]
 
 
@@ -156,13 +185,19 @@ def test_a_job_that_fails_is_reported_and_counted_and_holds_up_no_other(tmp_path
     broken = write(tmp_path, 2, 1)
     (broken / "_metadata").write_bytes(b"not Flink's")
     warnings: list[str] = []
-    with running(Jobs(served(tmp_path, 1), served(tmp_path, 2)), warnings) as service:
-        wait_until(lambda: replica_ids(service).get("job-1") == 1)
-        wait_until(lambda: service.observations()[1].failures[5] >= 3)
+    with stepping(Jobs(served(tmp_path, 1), served(tmp_path, 2)), warnings) as stepped:
+        service = stepped.service
+        stepped.step()
+        assert replica_ids(service).get("job-1") == 1
+        for _ in range(2):
+            stepped.step(BACKOFF)
+        assert service.observations()[1].failures[5] == 3
         write(tmp_path, 1, 2, NEXT)
-        wait_until(lambda: replica_ids(service).get("job-1") == 2)
+        stepped.step(1.0)
+        assert replica_ids(service).get("job-1") == 2
         write(tmp_path, 2, 2, NEXT)  # the next checkpoint supersedes the failure
-        wait_until(lambda: replica_ids(service).get("job-2") == 2)
+        stepped.step(BACKOFF)
+        assert replica_ids(service).get("job-2") == 2
     assert len(warnings) == 1
     assert "job-2:" in warnings[0]
     assert "It is tried again" in warnings[0]
@@ -170,64 +205,70 @@ def test_a_job_that_fails_is_reported_and_counted_and_holds_up_no_other(tmp_path
 
 def test_a_service_that_starts_with_a_failure_knows_the_lag_of_its_replicas(tmp_path):
     first = write(tmp_path, 1, 1)
-    with running(Jobs(served(tmp_path, 1))) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    replicate(tmp_path, 1)
     second = write(tmp_path, 1, 2, NEXT)
     (second / "_metadata").write_bytes(b"not Flink's")
     completed = (first / "_metadata").stat().st_mtime
-    with running(Jobs(served(tmp_path, 1))) as service:
-        wait_until(lambda: service.is_ready())
-        observed = service.observations()[0]
+    with stepping(Jobs(served(tmp_path, 1)), least_look_within=60.0) as stepped:
+        stepped.step()
+        assert stepped.service.is_ready()
+        observed = stepped.service.observations()[0]
         assert observed.lag(completed + 50.0) == pytest.approx(50.0, abs=0.1)
 
 
 def test_a_replica_that_was_sealed_or_deleted_is_noticed_without_a_new_checkpoint(tmp_path):
     write(tmp_path, 1, 1)
     replica = tmp_path / "dcB" / job_id(1)
-    with running(Jobs(served(tmp_path, 1)), look_again=0.3) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
-        replica.rename(tmp_path / "gone")  # in one step: the service may look at it meanwhile
-        wait_until((replica / "chk-1" / "_metadata").exists)
+    with stepping(Jobs(served(tmp_path, 1))) as stepped:
+        service = stepped.service
+        stepped.step()
+        assert replica_ids(service) == {"job-1": 1}
+        replica.rename(tmp_path / "gone")
+        stepped.step(LOOK_AGAIN)
+        assert (replica / "chk-1" / "_metadata").exists()
         seal.seal(Replica(f"file:{replica}", Side()), "chk-1")
-        wait_until(lambda: any(each.is_sealed for each in service.observations()))
+        stepped.step(LOOK_AGAIN)
+        assert [each.is_sealed for each in service.observations()] == [True]
         assert service.observations()[0].last_exit_code == 6
 
 
 def test_how_a_job_is_started_is_answered_without_a_call_to_a_storage(tmp_path):
     write(tmp_path, 1, 1)
-    callers = set()
+    calls = []
 
-    def note(_verb, _place):
-        callers.add(threading.current_thread())
+    def note(verb, place):
+        calls.append((verb, place))
 
     with (
         serving("file", Faulty(Side().storage("file:/"), note)),
-        running(Jobs(served(tmp_path, 1))) as service,
+        stepping(Jobs(served(tmp_path, 1))) as stepped,
     ):
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        service = stepped.service
+        stepped.step()
+        assert replica_ids(service) == {"job-1": 1}
+        assert calls
+        calls.clear()
         (point,) = service.restore_points("job-1")
         assert service.restore_points() == service.restore_points(job_id(1)) != []
         assert service.restore_points("job") == []
-    assert callers
-    assert threading.current_thread() not in callers
+        assert calls == []
     assert point.starting.checkpoint == f"file:{tmp_path}/dcB/{job_id(1)}/chk-1"
     assert (point.starting.restore.claim_mode, point.unready) == ("NO_CLAIM", None)
 
 
 def test_while_the_source_is_lost_a_new_service_knows_how_the_job_is_started(tmp_path):
     write(tmp_path, 1, 1)
-    with running(Jobs(served(tmp_path, 1))) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    replicate(tmp_path, 1)
 
     def fail(_verb, place):
         return Transient("dcA is dark") if "/dcA/" in place else None
 
     with (
         serving("file", Faulty(Side().storage("file:/"), fail)),
-        running(Jobs(served(tmp_path, 1))) as service,
+        stepping(Jobs(served(tmp_path, 1))) as stepped,
     ):
-        wait_until(lambda: any(each.starting and each.error for each in service.restore_points()))
-        (point,) = service.restore_points()
+        stepped.step()
+        (point,) = stepped.service.restore_points()
     assert point.starting.checkpoint == f"file:{tmp_path}/dcB/{job_id(1)}/chk-1"
     assert (point.unready, point.lag) == (None, None)
     assert "dcA is dark" in point.error
@@ -235,11 +276,13 @@ def test_while_the_source_is_lost_a_new_service_knows_how_the_job_is_started(tmp
 
 def test_a_replica_that_is_promoted_meanwhile_is_known_as_sealed_for_its_checkpoint(tmp_path):
     write(tmp_path, 1, 1)
-    with running(Jobs(served(tmp_path, 1)), look_again=0.3) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
-        promoted = promote(PromoteRequest(f"file:{tmp_path}/dcB/{job_id(1)}", lock_wait=60), print)
-        wait_until(lambda: service.restore_points()[0].standing.sealed)
-        (point,) = service.restore_points()
+    with stepping(Jobs(served(tmp_path, 1))) as stepped:
+        stepped.step()
+        assert replica_ids(stepped.service) == {"job-1": 1}
+        promoted = promote(PromoteRequest(f"file:{tmp_path}/dcB/{job_id(1)}"), print)
+        stepped.step(LOOK_AGAIN)
+        (point,) = stepped.service.restore_points()
+    assert point.standing.sealed
     assert point.unready is None
     assert point.starting == promoted.starting
 
@@ -247,36 +290,36 @@ def test_a_replica_that_is_promoted_meanwhile_is_known_as_sealed_for_its_checkpo
 def test_a_checkpoint_of_another_makes_a_replica_unready_until_it_is_gone(tmp_path):
     write(tmp_path, 1, 1)
     replica = tmp_path / "dcB" / job_id(1)
-    with running(Jobs(served(tmp_path, 1)), look_again=0.3) as service:
-        wait_until(lambda: readiness(service) == ["ready"])
+    with stepping(Jobs(served(tmp_path, 1))) as stepped:
+        service = stepped.service
+        stepped.step()
+        assert readiness(service) == ["ready"]
         shutil.copytree(replica / "chk-1", replica / "chk-9")
-        wait_until(lambda: readiness(service) == ["foreign"])
+        stepped.step(LOOK_AGAIN)
+        assert readiness(service) == ["foreign"]
         shutil.rmtree(replica / "chk-9")
-        wait_until(lambda: readiness(service) == ["ready"])
+        stepped.step(BACKOFF)
+        assert readiness(service) == ["ready"]
 
 
 def test_the_lease_of_the_service_itself_is_no_reason_against_a_replica(tmp_path):
     write(tmp_path, 1, 1)
     lease = tmp_path / "dcB" / job_id(1) / ".cpreplicate" / "lease"
-    copying, released = threading.Event(), threading.Event()
+    seen = []
 
-    def block(verb, uri):
+    def look(verb, uri):
         if verb == "open" and uri.endswith("/dcA/" + job_id(1) + "/shared/new"):
-            copying.set()
-            released.wait(PATIENCE)
+            seen.append((lease.exists(), readiness(stepped.service)))
 
     with (
-        serving("file", Faulty(Side().storage("file:/"), block)),
-        running(Jobs(served(tmp_path, 1))) as service,
+        serving("file", Faulty(Side().storage("file:/"), look)),
+        stepping(Jobs(served(tmp_path, 1))) as stepped,
     ):
-        wait_until(lambda: readiness(service) == ["ready"])
+        stepped.step()
+        assert readiness(stepped.service) == ["ready"]
         write(tmp_path, 1, 2, {"shared/new": 10})
-        assert copying.wait(PATIENCE)
-        try:
-            assert lease.exists()
-            assert readiness(service) == ["ready"]
-        finally:
-            released.set()
+        stepped.step(1.0)
+    assert seen == [(True, ["ready"])]
 
 
 @pytest.mark.slow
@@ -323,15 +366,14 @@ def test_a_critical_job_is_never_behind_others(tmp_path, number_of_jobs, slots):
 def test_a_job_that_another_process_replicates_is_left_to_it_and_no_failure(tmp_path):
     write(tmp_path, 1, 1)
     warnings: list[str] = []
-    with (
-        acquire(f"file:{tmp_path}/dcB/{job_id(1)}", Side()),
-        running(Jobs(served(tmp_path, 1)), warnings) as service,
-    ):
-        wait_until(lambda: service.is_ready())
-        observed = service.observations()[0]
-        assert (observed.is_lease_held, dict(observed.failures)) == (True, {})
-    with running(Jobs(served(tmp_path, 1)), warnings) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    with stepping(Jobs(served(tmp_path, 1)), warnings) as stepped:
+        with acquire(f"file:{tmp_path}/dcB/{job_id(1)}", Side()):
+            stepped.step()
+            assert stepped.service.is_ready()
+            observed = stepped.service.observations()[0]
+            assert (observed.is_lease_held, dict(observed.failures)) == (True, {})
+        stepped.step(1.0)
+        assert replica_ids(stepped.service) == {"job-1": 1}
     assert warnings == []
 
 
@@ -359,28 +401,29 @@ def test_a_job_without_a_checkpoint_is_awaited_if_it_was_discovered_else_reporte
     (tmp_path / "dcA" / job_id(1)).mkdir(parents=True)
     (tmp_path / "dcA" / job_id(2)).mkdir()
     found = [served(tmp_path, 1, is_discovered=True), served(tmp_path, 2)]
-    with running(Jobs(*found), warnings) as service:
-        wait_until(lambda: service.is_ready())
-        wait_until(lambda: warnings)
+    with stepping(Jobs(*found), warnings) as stepped:
+        stepped.step()
+        assert stepped.service.is_ready()
         write(tmp_path, 1, 1)
-        wait_until(lambda: replica_ids(service).get("job-1") == 1)
+        stepped.step(1.0)
+        assert replica_ids(stepped.service).get("job-1") == 1
     assert [warning.split(":")[0] for warning in warnings] == ["job-2"]
 
 
 def test_a_replica_below_the_root_is_not_replicated_again(tmp_path):
     write(tmp_path, 1, 1)
-    with running(Jobs(served(tmp_path, 1))) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    replicate(tmp_path, 1)
     replica = SyncRequest(f"file:{tmp_path}/dcB/{job_id(1)}", f"file:{tmp_path}/dcC")
     standby = Job("standby", replica, is_discovered=True)
     lines: list[str] = []
-    with running(Jobs(standby), lines=lines) as service:
-        wait_until(lambda: service.is_ready())
-        wait_until(lambda: any(each.tries > 2 for each in service.observations()))
-        seen = list(lines)  # a try that runs while the service stops adds a line of its own
+    with stepping(Jobs(standby), lines=lines) as stepped:
+        for _ in range(3):
+            stepped.step(1.0)
+        assert stepped.service.is_ready()
+        assert [each.tries for each in stepped.service.observations()] == [3]
     assert not (tmp_path / "dcC").exists()
-    assert len(seen) == 1
-    assert "is a replica that no job writes to" in seen[0]
+    assert len(lines) == 1
+    assert "is a replica that no job writes to" in lines[0]
 
 
 def test_two_jobs_that_would_share_a_replica_are_refused(tmp_path):
@@ -389,9 +432,9 @@ def test_two_jobs_that_would_share_a_replica_are_refused(tmp_path):
     request = replace(one.request, source=f"file:{tmp_path}/elsewhere/{job_id(1)}")
     other = replace(one, request=request)
     warnings: list[str] = []
-    with running(Jobs(one, other), warnings) as service:
-        wait_until(lambda: warnings)
-        assert service.observations()[0].last_exit_code == 6
+    with stepping(Jobs(one, other), warnings) as stepped:
+        stepped.step()
+        assert stepped.service.observations()[0].last_exit_code == 6
     assert "would share the replica" in warnings[0]
     assert not (tmp_path / "dcB").exists()
 
@@ -404,8 +447,9 @@ def test_of_two_reports_of_a_directory_the_newer_checkpoint_counts(tmp_path):
         )
         for number, path in ((1, first), (2, second))
     )
-    with running(Jobs(ended, running_job)) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+    with stepping(Jobs(ended, running_job)) as stepped:
+        stepped.step()
+        assert replica_ids(stepped.service) == {"job-1": 2}
 
 
 def test_a_job_that_ended_and_left_no_checkpoint_is_no_failure(tmp_path):
@@ -413,15 +457,18 @@ def test_a_job_that_ended_and_left_no_checkpoint_is_no_failure(tmp_path):
     job = served(tmp_path, 1, is_discovered=True)
     discovery = Jobs(job)
     warnings: list[str] = []
-    with running(discovery, warnings) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    with stepping(discovery, warnings) as stepped:
+        service = stepped.service
+        stepped.step()
+        assert replica_ids(service) == {"job-1": 1}
         discovery.found = [replace(job, has_ended=True)]
-        looks = discovery.looks
-        wait_until(lambda: discovery.looks >= looks + 3)
+        stepped.step(1.0)
         shutil.rmtree(path.parent)
         tries = service.observations()[0].tries
-        wait_until(lambda: service.observations()[0].tries > tries + 3)
-        assert service.observations()[0].lag(time.time()) == 0
+        for _ in range(4):
+            stepped.step(1.0)
+        assert service.observations()[0].tries == tries + 4
+        assert service.observations()[0].lag(stepped.clock.now()) == 0
     assert warnings == []
     assert (tmp_path / "dcB" / job_id(1) / "chk-1" / "_metadata").exists()
 
@@ -435,10 +482,12 @@ def test_a_job_is_tried_again_after_a_failure_that_nobody_expected(tmp_path, mon
 
     monkeypatch.setattr("cpreplicate.operations.jobs.attempt.newest_of_replica", fail)
     warnings: list[str] = []
-    with running(Jobs(served(tmp_path, 1)), warnings) as service:
-        wait_until(lambda: warnings)
+    with stepping(Jobs(served(tmp_path, 1)), warnings) as stepped:
+        stepped.step()
+        assert warnings
         write(tmp_path, 1, 2, NEXT)
-        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+        stepped.step(BACKOFF)
+        assert replica_ids(stepped.service) == {"job-1": 2}
     assert "unexpected ValueError: a defect" in warnings[0]
 
 
@@ -452,9 +501,12 @@ def test_a_checkpoint_that_is_subsumed_before_its_sync_is_no_missing_source(tmp_
         return sync(request, *others)
 
     monkeypatch.setattr("cpreplicate.operations.jobs.attempt.sync", sync_late)
-    with running(Jobs(served(tmp_path, 1)), max_backoff=60.0, interval=30.0) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 2})  # after a tenth of the interval
-        assert service.observations()[0].failures == Counter({12: 1})
+    with stepping(Jobs(served(tmp_path, 1)), max_backoff=60.0, interval=30.0) as stepped:
+        stepped.step()
+        assert replica_ids(stepped.service) == {"job-1": None}
+        stepped.step(3.0)  # a tenth of the interval
+        assert replica_ids(stepped.service) == {"job-1": 2}
+        assert stepped.service.observations()[0].failures == Counter({12: 1})
 
 
 def test_a_broken_checkpoint_beside_a_newer_one_is_a_failure_with_backoff(tmp_path, monkeypatch):
@@ -466,20 +518,25 @@ def test_a_broken_checkpoint_beside_a_newer_one_is_a_failure_with_backoff(tmp_pa
         raise SourceBroken("files are missing")
 
     monkeypatch.setattr("cpreplicate.operations.jobs.attempt.sync", sync_broken)
-    with running(Jobs(served(tmp_path, 1)), interval=0.2, max_backoff=60.0) as service:
-        wait_until(lambda: service.is_ready())
-        wait_until(lambda: sum(service.observations()[0].failures.values()) >= 2)
-        assert service.observations()[0].failures.keys() == {10}
+    with stepping(Jobs(served(tmp_path, 1)), max_backoff=60.0) as stepped:
+        stepped.step()
+        assert stepped.service.is_ready()
+        stepped.step(0.4)  # less than half of the interval: the least backoff
+        assert stepped.service.observations()[0].failures == Counter({10: 1})
+        stepped.step(0.6)
+        assert stepped.service.observations()[0].failures == Counter({10: 2})
 
 
 def test_a_discovered_job_that_no_longer_completes_checkpoints_is_retired(tmp_path):
     aged(write(tmp_path, 1, 1))
     found = [served(tmp_path, 1, is_discovered=True)]
-    with running(Jobs(*found), retire_after=DAY) as service:
-        wait_until(lambda: (tmp_path / "dcB" / job_id(1) / "chk-1" / "_metadata").exists())
-        wait_until(lambda: service.observations() == [])
+    with stepping(Jobs(*found), retire_after=DAY) as stepped:
+        stepped.step()
+        assert (tmp_path / "dcB" / job_id(1) / "chk-1" / "_metadata").exists()
+        assert stepped.service.observations() == []
         write(tmp_path, 1, 2, NEXT)
-        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+        stepped.step(1.0)
+        assert replica_ids(stepped.service) == {"job-1": 2}
 
 
 def test_a_discovered_job_whose_last_checkpoint_is_not_replicated_is_not_retired(tmp_path):
@@ -495,15 +552,17 @@ def test_a_discovered_job_whose_last_checkpoint_is_not_replicated_is_not_retired
 
     with (
         serving("file", Faulty(Side().storage("file:/"), fail)),
-        running(Jobs(served(tmp_path, 1, is_discovered=True)), retire_after=DAY) as service,
+        stepping(Jobs(served(tmp_path, 1, is_discovered=True)), retire_after=DAY) as stepped,
     ):
-        wait_until(lambda: service.is_ready() and service.observations() == [])
+        stepped.step()
+        assert stepped.service.is_ready()
+        assert stepped.service.observations() == []
         aged(write(tmp_path, 1, 2, NEXT))
-        before = len(failed)
-        wait_until(lambda: len(failed) > before + 1)  # the second try looked at it when it was old
-        (observation,) = service.observations()
+        stepped.step(1.0)
+        assert failed
+        (observation,) = stepped.service.observations()
     assert observation.behind() == 1
-    assert time.time() - observation.source_newest.completed > DAY
+    assert stepped.clock.now() - observation.source_newest.completed > DAY
 
 
 def test_a_job_whose_newest_checkpoint_is_reported_costs_no_call_until_there_is_another(tmp_path):
@@ -519,12 +578,15 @@ def test_a_job_whose_newest_checkpoint_is_reported_costs_no_call_until_there_is_
     )
     with (
         serving("file", Faulty(Side().storage("file:/"), note)),
-        running(Jobs(known)) as service,
+        stepping(Jobs(known)) as stepped,
     ):
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+        stepped.step()
+        assert replica_ids(stepped.service) == {"job-1": 1}
         listed.clear()
-        tries = service.observations()[0].tries
-        wait_until(lambda: service.observations()[0].tries > tries + 3)
+        tries = stepped.service.observations()[0].tries
+        for _ in range(4):
+            stepped.step(1.0)
+        assert stepped.service.observations()[0].tries == tries + 4
     assert listed == []
 
 
@@ -540,8 +602,7 @@ def test_the_end_waits_for_what_is_being_replicated_and_cancels_what_takes_too_l
     replica = tmp_path / "dcB" / job_id(1)
     assert not (replica / "chk-1" / "_metadata").exists()
     assert not list(replica.glob(".cpreplicate/lease*"))
-    with running(Jobs(served(tmp_path, 1))) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    replicate(tmp_path, 1)
 
 
 def _limited(sides, bandwidth):
@@ -554,39 +615,35 @@ def _limited(sides, bandwidth):
 def test_jobs_are_followed_by_their_directories_while_discovery_does_not_return(tmp_path):
     """What it found is old after two intervals: the lag must not stay 0."""
     path = write(tmp_path, 1, 1)
-    released, asked = threading.Event(), threading.Event()
     known = replace(
         served(tmp_path, 1), newest=Checkpoint(f"file:{path}", Newest(1, path.stat().st_mtime))
     )
-
-    class Frozen(Jobs):
-        def jobs(self):
-            if asked.is_set():
-                released.wait(PATIENCE)
-            asked.set()
-            return super().jobs()
-
-    with running(Frozen(known), least_look_within=0.2) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    with stepping(Jobs(known)) as stepped:
+        stepped.step()
+        assert replica_ids(stepped.service) == {"job-1": 1}
         write(tmp_path, 1, 2, NEXT)
-        wait_until(lambda: replica_ids(service) == {"job-1": 2})
-        wait_until(lambda: any("list of jobs is" in line for line in service.remarks()))
-        released.set()
+        stepped.tries.hold("discover")
+        stepped.step(UNSEEN)
+        assert replica_ids(stepped.service) == {"job-1": 2}
+        assert any("list of jobs is" in line for line in stepped.service.remarks())
 
 
 def test_a_service_is_ready_when_each_place_was_asked_and_names_those_that_failed(tmp_path):
     write(tmp_path, 1, 1)
-    sight = Sight(["orders"])
+    clock = ManualClock()
+    sight = Sight(["orders"], clock)
     sight.expect(["http://jm-1", "http://jm-2"])
-    with running(Jobs(served(tmp_path, 1)), sight=sight) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    with stepping(Jobs(served(tmp_path, 1)), sight=sight, clock=clock) as stepped:
+        service = stepped.service
+        stepped.step()
+        assert replica_ids(service) == {"job-1": 1}
         assert not service.is_ready()
         sight.answered("http://jm-1")
         sight.failed("http://jm-2", "it is gone")
-        wait_until(service.is_ready)
+        assert service.is_ready()
         assert service.remarks() == ["no job is followed for: orders"]
-    with running(Jobs(served(tmp_path, 1)), sight=sight, least_look_within=0.0) as service:
-        wait_until(lambda: service.discovered().unseen["http://jm-2"])
+        stepped.step(UNSEEN)
+        assert service.discovered().unseen["http://jm-2"]
         assert "no jobs can be looked for at http://jm-2: it is gone" in service.remarks()
         assert service.is_blind(0.0)
         assert not service.is_blind(1800.0)
@@ -596,27 +653,22 @@ def test_a_source_that_nobody_can_look_at_has_an_age_and_no_lag_of_0(tmp_path):
     path = write(tmp_path, 1, 1)
     write(tmp_path, 2, 1)
     completed = (path / "_metadata").stat().st_mtime
-    dark, released = threading.Event(), threading.Event()
-
-    def block(_verb, place):
-        if dark.is_set() and f"/dcA/{job_id(1)}" in place:
-            released.wait(PATIENCE)
-
-    with (
-        serving("file", Faulty(Side().storage("file:/"), block)),
-        running(Jobs(served(tmp_path, 1), served(tmp_path, 2)), least_look_within=0.2) as service,
-    ):
-        wait_until(lambda: replica_ids(service) == {"job-1": 1, "job-2": 1})
-        dark.set()
-        wait_until(lambda: any(line.endswith(": job-1") for line in service.remarks()))
-        observed = service.observations()[0]
-        now = time.time()
+    with stepping(Jobs(served(tmp_path, 1), served(tmp_path, 2))) as stepped:
+        service = stepped.service
+        stepped.step()
+        assert replica_ids(service) == {"job-1": 1, "job-2": 1}
+        stepped.tries.hold(f"job {job_id(1)}")
+        stepped.glances.hold("ask")
+        stepped.step(UNSEEN)
+        assert any(line.endswith(": job-1") for line in service.remarks())
+        observed, other = service.observations()
+        now = stepped.clock.now()
         assert observed.is_unseen(now)
         assert observed.lag(now) == pytest.approx(now - completed)
-        # the other one is looked at all the time
-        wait_until(lambda: service.observations()[1].lag(time.time()) == 0)
-        released.set()
-        wait_until(lambda: service.observations()[0].lag(time.time()) == 0)
+        assert other.lag(now) == 0  # it is looked at all the time
+        stepped.release()
+        stepped.step()
+        assert service.observations()[0].lag(stepped.clock.now()) == 0
 
 
 def test_a_source_is_looked_at_while_its_target_cannot_be_reached_but_not_if_it_cannot_itself(
@@ -644,35 +696,38 @@ def test_a_try_that_cannot_reach_the_source_records_that(tmp_path):
 
     with (
         serving("file", Faulty(Side().storage("file:/"), fail)),
-        running(Jobs(served(tmp_path, 1))) as service,
+        stepping(Jobs(served(tmp_path, 1))) as stepped,
     ):
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
-        [followed] = service._followed.values()
+        stepped.step()
+        [followed] = stepped.service._followed.values()
         assert not followed.is_source_lost
         dark.set()
-        wait_until(lambda: followed.is_source_lost)
+        stepped.step(1.0)
+        assert followed.is_source_lost
         dark.clear()
-        wait_until(lambda: not followed.is_source_lost)
+        stepped.step(BACKOFF)
+        assert not followed.is_source_lost
 
 
 def test_a_source_is_looked_at_beside_a_sync_that_takes_long(tmp_path):
     write(tmp_path, 1, 1)
-    copying, released = threading.Event(), threading.Event()
+    seen: list[int | None] = []
 
-    def block(verb, place):
-        if verb == "open" and f"/dcA/{job_id(1)}/shared" in place:
-            copying.set()
-            released.wait(PATIENCE)
+    def take_long(verb, place):
+        if verb == "open" and f"/dcA/{job_id(1)}/shared" in place and not seen:
+            seen.append(None)
+            write(tmp_path, 1, 5, NEXT)
+            stepped.step(UNSEEN)
+            seen[0] = stepped.service.observations()[0].source_newest.checkpoint_id
 
     with (
-        serving("file", Faulty(Side().storage("file:/"), block)),
-        running(Jobs(served(tmp_path, 1)), least_look_within=0.2) as service,
+        serving("file", Faulty(Side().storage("file:/"), take_long)),
+        stepping(Jobs(served(tmp_path, 1))) as stepped,
     ):
-        assert copying.wait(PATIENCE)
-        write(tmp_path, 1, 5, NEXT)
-        wait_until(lambda: service.observations()[0].source_newest.checkpoint_id == 5)
-        released.set()
-        wait_until(lambda: replica_ids(service) == {"job-1": 5})
+        stepped.step()
+        assert seen == [5]
+        stepped.step(1.0)
+        assert replica_ids(stepped.service) == {"job-1": 5}
 
 
 def test_a_job_stays_followed_when_another_directory_would_share_its_replica(tmp_path):
@@ -682,38 +737,33 @@ def test_a_job_stays_followed_when_another_directory_would_share_its_replica(tmp
     other = replace(one, request=request)
     discovery = Jobs(one)
     warnings: list[str] = []
-    with running(discovery, warnings) as service:
-        wait_until(lambda: replica_ids(service) == {"job-1": 1})
+    with stepping(discovery, warnings) as stepped:
+        stepped.step()
+        assert replica_ids(stepped.service) == {"job-1": 1}
         discovery.found = [other, one]
-        wait_until(lambda: warnings)
         write(tmp_path, 1, 2, NEXT)
-        wait_until(lambda: replica_ids(service) == {"job-1": 2})
+        stepped.step(1.0)
+        assert replica_ids(stepped.service) == {"job-1": 2}
+    assert warnings
     assert warnings == [warning for warning in warnings if "is left out" in warning]
 
 
 def test_where_two_jobs_have_one_name_lines_and_probes_name_them_with_their_ids(tmp_path):
-    dark, released = threading.Event(), threading.Event()
-
-    def block(_verb, place):
-        if dark.is_set() and "/dcA/" in place:
-            released.wait(PATIENCE)
-
     found = [served(tmp_path, number) for number in (1, 2, 3)]
     for index in (0, 1):
         write(tmp_path, index + 1, 1)
         found[index] = replace(found[index], name="orders")
     write(tmp_path, 3, 1)
     lines: list[str] = []
-    with (
-        serving("file", Faulty(Side().storage("file:/"), block)),
-        running(Jobs(*found), lines=lines, least_look_within=0.2) as service,
-    ):
-        wait_until(lambda: sum(": committed " in line for line in lines) == 3)
-        dark.set()
+    with stepping(Jobs(*found), lines=lines) as stepped:
+        stepped.step()
+        assert sum(": committed " in line for line in lines) == 3
+        stepped.tries.hold("job ")
+        stepped.glances.hold("ask")
+        stepped.step(UNSEEN)
         ids = [f"orders ({job_id(number)})" for number in (1, 2)]
         everyone = f": job-3, {', '.join(ids)}"
-        wait_until(lambda: any(line.endswith(everyone) for line in service.remarks()))
-        released.set()
+        assert any(line.endswith(everyone) for line in stepped.service.remarks())
     named = {line.partition(": committed")[0] for line in lines if ": committed " in line}
     assert named == {*ids, "job-3"}
 
@@ -726,13 +776,16 @@ def path_of(service, job=None):
 def test_the_older_checkpoint_that_was_promoted_is_what_the_job_is_started_from(tmp_path):
     write(tmp_path, 1, 1)
     replica = f"file:{tmp_path}/dcB/{job_id(1)}"
-    with running(Jobs(served(tmp_path, 1, keep=2))) as service:
-        wait_until(lambda: path_of(service) == [f"{replica}/chk-1"])
+    with stepping(Jobs(served(tmp_path, 1, keep=2))) as stepped:
+        stepped.step()
+        assert path_of(stepped.service) == [f"{replica}/chk-1"]
         write(tmp_path, 1, 2, NEXT)
-        wait_until(lambda: path_of(service) == [f"{replica}/chk-2"])
+        stepped.step(1.0)
+        assert path_of(stepped.service) == [f"{replica}/chk-2"]
         (tmp_path / "dcA").rename(tmp_path / "lost")
         promote(PromoteRequest(replica, "chk-1"), lambda _line: None)
-        wait_until(lambda: path_of(service) == [f"{replica}/chk-1"])
+        stepped.step(1.0)
+        assert path_of(stepped.service) == [f"{replica}/chk-1"]
 
 
 def test_a_checkpoint_of_another_job_in_the_replica_makes_it_unready(tmp_path):
@@ -741,8 +794,9 @@ def test_a_checkpoint_of_another_job_in_the_replica_makes_it_unready(tmp_path):
     sync(job.request, lambda _line: None)
     shutil.copytree(tmp_path / "dcA" / job_id(1) / "chk-1", tmp_path / "dcB" / job_id(1) / "chk-9")
     (tmp_path / "dcA").rename(tmp_path / "lost")
-    with running(Jobs(job)) as service:
-        wait_until(lambda: service.restore_points() and service.restore_points()[0].observed)
-        (point,) = service.restore_points()
+    with stepping(Jobs(job)) as stepped:
+        stepped.step()
+        (point,) = stepped.service.restore_points()
+    assert point.observed
     assert "chk-9" in point.unready
     assert point.starting.checkpoint.endswith("/chk-1")

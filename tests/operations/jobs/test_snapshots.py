@@ -17,6 +17,7 @@ from cpreplicate.operations.jobs.snapshots import (
 )
 from cpreplicate.operations.restore_point import RestorePoint
 from cpreplicate.operations.standing import Standing
+from tests.support.stepping import ManualClock
 
 REPLICA = "hdfs://dcB/flink/replicas/0123456789abcdef0123456789abcdef"
 NOON = 1_700_000_000.0
@@ -77,11 +78,9 @@ class Keeper:
     """A keeper that is asked to update, whose clock and points a test sets."""
 
     def __init__(self, namespace, *points):
-        self.points, self.now = list(points), 0.0
+        self.points, self.clock = list(points), ManualClock()
         self.lines: list[str] = []
-        self.keeper = SnapshotKeeper(
-            namespace, lambda: self.points, self.lines.append, lambda: self.now
-        )
+        self.keeper = SnapshotKeeper(namespace, lambda: self.points, self.lines.append, self.clock)
 
     def update(self, *points):
         self.points = list(points)
@@ -170,7 +169,7 @@ def test_the_object_of_an_older_checkpoint_that_was_promoted_replaces_the_newer_
 def test_the_objects_of_jobs_that_are_not_found_any_more_stay(namespace):
     keeper = Keeper(namespace)
     keeper.update(point(1))
-    keeper.now = 10_000.0
+    keeper.clock.pass_(10_000.0)
     keeper.update()
     assert namespace.paths() == [f"{REPLICA}/chk-1"]
 
@@ -193,7 +192,7 @@ def test_an_object_that_somebody_deleted_is_there_again_after_the_next_list(name
     keeper = Keeper(namespace)
     keeper.update(point(1))
     namespace.objects.clear()
-    keeper.now = 10_000.0
+    keeper.clock.pass_(10_000.0)
     keeper.update(point(1))
     assert namespace.paths() == [f"{REPLICA}/chk-1"]
 

@@ -1,14 +1,15 @@
 """A service reports the same line once a minute."""
 
 from cpreplicate.operations.jobs.sparing import Sparing
+from tests.support.stepping import ManualClock
 
 
 def test_an_unchanged_message_is_reported_once_a_minute():
     lines: list[str] = []
-    now = [0.0]
-    notify = Sparing(lines.append, lambda: now[0])
+    clock = ManualClock()
+    notify = Sparing(lines.append, clock)
     for second in range(0, 150, 10):
-        now[0] = second
+        clock.passed = second
         notify("it failed")
         notify(f"at {second}")
     assert [line for line in lines if line == "it failed"] == ["it failed"] * 3
