@@ -77,6 +77,11 @@ class ReplicaPoints:
     error: str | None = None
     derived: tuple[Point, ...] = ()
 
+    @property
+    def held(self) -> tuple[Point, ...]:
+        """The points, and then the derived checkpoints."""
+        return self.points + self.derived
+
 
 @dataclass(frozen=True)
 class Points:

@@ -35,8 +35,9 @@ class ReplicaStatus:
     since the epoch. `is_there`: there is a replica. `is_marked`: it has its marker. `is_damaged`:
     `verified` is about the newest checkpoint, found it damaged, and no sync has repaired it since.
     `kafka_behind` is by how many records the topics of a Kafka trail its positions, None if it has
-    none or one of its partitions does not exist there: then `kafka_missing` has the topics. What
-    was not looked for, or is not there, is None.
+    none or one of its partitions does not exist there: then `kafka_missing` has the topics.
+    `derived` are the checkpoints that `rebase` wrote in it. What was not looked for, or is not
+    there, is None.
     """
 
     job: str
@@ -61,6 +62,7 @@ class ReplicaStatus:
     positions: CheckpointPositions | None = None
     kafka_behind: int | None = None
     kafka_missing: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
 
     @property
     def unready(self) -> str | None:
@@ -90,13 +92,18 @@ class ReplicaStatus:
     def age(self, now: float) -> float | None:
         """Return the seconds since the newest checkpoint was completed."""
         newest = self.observed.replica_newest
-        return None if newest is None else max(0.0, now - newest.completed)
+        if newest is None or newest.completed <= 0:  # the storage does not date it
+            return None
+        return max(0.0, now - newest.completed)
 
     def lag(self, now: float) -> float | None:
         """Return the lag in seconds, infinite without a replica; None if it is not known."""
         observed = self.observed
         is_read = observed.replica_newest is not None or observed.last_error is None
-        return observed.lag(now) if is_read and self.is_source_known else None
+        lag = observed.lag(now) if is_read and self.is_source_known else None
+        # behind, but nobody knows since when: the storage does not date it
+        is_undated = observed.replica_newest is not None and self.age(now) is None
+        return None if lag and is_undated else lag
 
     def is_lagging(self, limit: float, now: float) -> bool:
         """Return whether the lag is over a limit in seconds.

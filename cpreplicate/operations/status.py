@@ -208,6 +208,7 @@ def _with_replica(
         warnings=() if observed.is_sealed else tuple(_obstacles(replica, found, links)),
         has_links=bool(links),
         is_marked=marker is not None,
+        derived=found.derived,
         recorded=read_job_record(replica.side, replica.root) if job_record.NAME in own else None,
     )
     if newest is None:

@@ -14,8 +14,9 @@ from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from tests.support import documents
+from tests.support.commandline import run as shown
 from tests.support.jobs import JOB
-from tests.support.kafka_jobs import put_kafka_checkpoint
+from tests.support.kafka_jobs import put_kafka_checkpoint, replicated_with_derived
 from tests.support.kafka_states import Split, Transaction
 
 SPLITS = [Split("orders", partition, 100 * partition + 7) for partition in range(3)]
@@ -119,3 +120,41 @@ def test_no_value_of_the_properties_of_kafka_is_in_a_message(replica, tmp_path):
     text = result.output + str(result.exception)
     assert "line 1: expected key=value" in text
     assert "sesame-open" not in text
+
+
+@pytest.fixture
+def derived(tmp_path: Path) -> Path:
+    return replicated_with_derived(tmp_path)[0]
+
+
+def test_list_and_status_show_it_as_such(derived):
+    text = shown("list", derived).out
+    assert f"{JOB}: 1 checkpoint and 1 derived" in text
+    assert "rebased/chk-1-1" in text
+    (row,) = json.loads(shown("list", derived, "--output", "json").out)["replicas"]
+    assert [each["checkpoint"] for each in row["points"]] == ["chk-1"]
+    assert [each["checkpoint"] for each in row["derived"]] == ["rebased/chk-1-1"]
+    assert "1 derived" in shown("status", derived.parent).out
+    (row,) = json.loads(shown("status", derived.parent, "--output", "json").out)["replicas"]
+    assert (row["checkpoint"], row["derived"]) == ("chk-1", ["rebased/chk-1-1"])
+
+
+def test_verify_verifies_it_with_all_and_finds_what_it_lacks(derived):
+    assert "rebased/chk-1-1 (derived)" in shown("verify", "--all", derived).out
+    found = json.loads(shown("verify", "--all", derived, "--output", "json").out)
+    assert [(each["checkpoint"], each["derived"]) for each in found] == [
+        ("chk-1", False),
+        ("rebased/chk-1-1", True),
+    ]
+    for file in (derived / "chk-1").glob("state-1"):  # both need it
+        file.unlink()
+    result = shown("verify", "--all", derived)
+    assert result.code == 4
+    assert result.out.count("missing: chk-1/state-1") == 2
+
+
+def test_the_page_of_list_shows_it(derived, tmp_path):
+    page = tmp_path / "list.html"
+    result = CliRunner().invoke(cli, ["list", str(derived), "--report", str(page)])
+    assert result.exit_code == 0, result.output
+    assert "1 checkpoint and 1 derived" in page.read_text()

@@ -14,6 +14,7 @@ from cpreplicate.operations.upkeep.promote import PromoteRequest
 from cpreplicate.operations.verify import NOTHING, record, verify
 from cpreplicate.storage import Side, Sides
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.kafka_jobs import replicated_with_derived
 from tests.support.replicas import FILES, NEXT, paths, synced
 
 THIRD = {"shared/h": 800, "shared/y": 60, "shared/z": 5, "chk-3/x": 50}
@@ -131,3 +132,16 @@ def test_what_cannot_be_read_is_in_the_row_of_its_replica(replica):
 
 def test_a_row_is_fit_for_json(replica):
     assert json.dumps(asdict(of(replica)))
+
+
+def test_a_derived_checkpoint_is_listed_by_itself_with_what_it_keeps(tmp_path):
+    replica, name = replicated_with_derived(tmp_path)
+    row = of(replica)
+    assert [each.checkpoint for each in row.points] == ["chk-1"]
+    assert [(each.checkpoint, each.checkpoint_id) for each in row.derived] == [(name, 1)]
+    assert row.others == ()
+    assert row.points[0].added_bytes < row.points[0].bytes  # the rest is shared
+    (replica / "chk-1" / "_metadata").unlink()  # as a sync withdraws it
+    row = of(replica)
+    assert row.points == ()
+    assert 0 < row.derived[0].added_bytes == row.derived[0].bytes == row.bytes

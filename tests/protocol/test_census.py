@@ -5,23 +5,17 @@ import shutil
 
 import pytest
 
-from cpreplicate.core.positions.offsets import as_given
-from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.upkeep.rebase import RebaseRequest, rebase
 from cpreplicate.protocol import census, replica_state
 from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.checkpoint_record import read_record, write_record
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.publication import announce_rewrite
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from cpreplicate.storage.backends.local import LocalStorage
 from tests.support.faults import Faulty
-from tests.support.jobs import JOB, write_checkpoint
-from tests.support.kafka_jobs import put_kafka_checkpoint
-from tests.support.kafka_states import Split
+from tests.support.jobs import write_checkpoint
+from tests.support.kafka_jobs import replicated_with_derived
 from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, synced
 from tests.support.tracing import Tracing
@@ -33,10 +27,6 @@ THREE = {1: FILES, 2: NEXT, 3: THIRD}
 @pytest.fixture
 def path(tmp_path):
     return synced(tmp_path, THREE, keep=3)
-
-
-def ignore(_line):
-    pass
 
 
 def opened(path):
@@ -147,13 +137,7 @@ def test_adopted_checkpoints_are_no_own_ones_until_another_program_replaces_them
 
 
 def test_derived_checkpoints_are_a_group_of_their_own_and_never_the_newest(tmp_path):
-    put_kafka_checkpoint(tmp_path / "dcA", 1, [Split("orders", 0, 7)])
-    execution = ExecutionOptions(runner="inline")
-    source, root = f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB"
-    sync(SyncRequest(source, root, execution=execution), ignore)
-    path = tmp_path / "dcB" / JOB
-    changes = as_given({("orders", 0): 9})
-    derived = rebase(RebaseRequest(f"file:{path}", choice=changes), ignore).name
+    path, derived = replicated_with_derived(tmp_path)
     assert both(path).derived == (derived,)
     assert (both(path).newest, both(path).names) == ("chk-1", ("chk-1", derived))
     metadata(path, "chk-1").unlink()

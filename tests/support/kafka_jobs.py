@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from cpreplicate.core.positions.offsets import as_given
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
+from cpreplicate.operations.upkeep.rebase import RebaseRequest, rebase
+from cpreplicate.runners import ExecutionOptions
 from tests.support import kafka_states as written
 from tests.support.encoder import (
     Inline,
@@ -90,3 +95,15 @@ def put_with_files(root: Path, number: int, splits: Sequence[Split]) -> Path:
     tree = Tree(6, (source_operator(subtasks, written.coordinator(3, splits)),), number)
     (directory / "_metadata").write_bytes(encode(tree).data)
     return directory
+
+
+def replicated_with_derived(root: Path) -> tuple[Path, str]:
+    """The replica below `root/dcB` of chk-1, and the name of a checkpoint derived in it.
+
+    The two share the file of one of two subtasks.
+    """
+    put_with_files(root / "dcA", 1, [Split("orders", 0, 7), Split("orders", 1, 8)])
+    source, execution = f"file:{root}/dcA/{JOB}", ExecutionOptions(runner="inline")
+    sync(SyncRequest(source, f"file:{root}/dcB", execution=execution), lambda _line: None)
+    request = RebaseRequest(f"file:{root}/dcB/{JOB}", choice=as_given({("orders", 0): 9}))
+    return root / "dcB" / JOB, rebase(request, lambda _line: None).name

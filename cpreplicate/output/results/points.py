@@ -22,13 +22,20 @@ def _text(points: Points) -> str:
 
 
 def _replica(replica: ReplicaPoints) -> str:
-    rows = [_cells(point) for point in replica.points]
+    rows = [_cells(point) for point in replica.held]
     total = f", {size(replica.bytes)} together" if len(rows) > 1 else ""
-    noun = "checkpoint" if len(rows) == 1 else "checkpoints"
-    title = lines([f"{replica.job}: {len(rows)} {noun}{total}"])
-    positions = [part for point in replica.points for part in _positions(point)]
+    title = lines([f"{replica.job}: {counted_of(replica)}{total}"])
+    positions = [part for point in replica.held for part in _positions(point)]
     parts = [title, table(_HEAD, rows) if rows else "", *positions, lines(_remarks(replica))]
     return "\n".join(filter(None, parts))
+
+
+def counted_of(replica: ReplicaPoints) -> str:
+    """Return how many checkpoints a replica holds, and how many derived ones."""
+    count = len(replica.points)
+    noun = "checkpoint" if count == 1 else "checkpoints"
+    derived = f" and {len(replica.derived)} derived" if replica.derived else ""
+    return f"{count} {noun}{derived}"
 
 
 def _cells(point: Point) -> tuple[str, ...]:
@@ -69,16 +76,21 @@ def _ndjson(points: Points) -> str:
 
 
 def _object(replica: ReplicaPoints) -> dict[str, Any]:
-    points = [
-        {
-            **asdict(point),
-            "completed": timestamp(point.completed),
-            "verified": timestamp(point.verified),
-            **fields(point.positions),
-        }
-        for point in replica.points
-    ]
-    return {**asdict(replica), "points": points, "others": list(replica.others)}
+    return {
+        **asdict(replica),
+        "points": [_point(point) for point in replica.points],
+        "derived": [_point(point) for point in replica.derived],
+        "others": list(replica.others),
+    }
+
+
+def _point(point: Point) -> dict[str, Any]:
+    return {
+        **asdict(point),
+        "completed": timestamp(point.completed),
+        "verified": timestamp(point.verified),
+        **fields(point.positions),
+    }
 
 
 FORMS = Forms(_text, _json, _ndjson)

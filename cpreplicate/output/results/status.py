@@ -119,12 +119,14 @@ def _verified(row: ReplicaStatus, status: FleetStatus) -> str:
 
 
 def state_of(row: ReplicaStatus) -> str:
-    """Return whether a replica is sealed or held, and what is in the way of its commands."""
+    """Return whether a replica is sealed or held, what it keeps for others, and what hinders it."""
     states = ["sealed"] if row.sealed else []
     if row.holder is not None:
         states.append("lease is stale" if row.holder.is_stale else f"held by {row.holder.host}")
     elif row.unfinished is not None:
         states.append("unfinished run")
+    if row.derived:
+        states.append(f"{len(row.derived)} derived")
     if row.warnings:
         states.append("links or mounts" if row.has_links else "checkpoints of others")
     return ", ".join(states)
@@ -178,6 +180,7 @@ def _object(row: ReplicaStatus, status: FleetStatus) -> dict[str, Any]:
         "lag_seconds": None if lag is None or math.isinf(lag) else round(lag, 3),
         "checkpoints_behind": None if lag is None else observed.behind(),
         "is_lagging": None if status.max_lag is None else row.is_lagging(status.max_lag, now),
+        "derived": list(row.derived),
         "files": None if totals is None else totals.files,
         "bytes": None if totals is None else totals.bytes,
         "packs": None if totals is None else totals.packs,

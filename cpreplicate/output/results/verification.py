@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from cpreplicate.core.placement import is_derived
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.verify import Verification, Verifications
 from cpreplicate.output.json import array, document, timestamp
@@ -29,7 +30,7 @@ def text_of(result: Verification) -> str:
         content = "; not the content (--content)"
     facts = [
         ("replica", result.replica),
-        ("checkpoint", f"{result.checkpoint}, {result.files} files, {size(result.bytes)}"),
+        ("checkpoint", f"{title_of(result)}, {result.files} files, {size(result.bytes)}"),
         ("checked", f"{what}{content}"),
         ("restorable", "yes" if result.restorable else "NO"),
     ]
@@ -50,6 +51,11 @@ def text_of(result: Verification) -> str:
     if result.refused is not None:
         faults.append(f"warning: promote would refuse the replica: {result.refused}")
     return columns(facts) + ("\n" + lines(faults) if faults else "")
+
+
+def title_of(result: Verification) -> str:
+    """Return the name of a checkpoint, and whether `rebase` derived it."""
+    return f"{result.checkpoint}{' (derived)' if is_derived(result.checkpoint) else ''}"
 
 
 def _first(fault: str, paths: Sequence[str]) -> list[str]:
@@ -79,6 +85,7 @@ def fields(verification: Verification) -> dict[str, Any]:
     return {
         "replica": result.pop("replica"),
         "checkpoint_id": result.pop("checkpoint_id"),
+        "derived": is_derived(verification.checkpoint),
         "checkpoint_completed": timestamp(result.pop("completed")),
         "restorable": verification.restorable,
         **result,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from cpreplicate.core.placement import is_derived
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.points import Point, Points, ReplicaPoints
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Series
-from cpreplicate.output.report.pages.words import counted, label
+from cpreplicate.output.report.pages.words import label
+from cpreplicate.output.results.points import counted_of
 
 _SHOWN_REPLICAS = 12  # a chart for each
 _SHOWN_POINTS = 400  # the newest ones
@@ -16,21 +18,21 @@ _SHOWN_POINTS = 400  # the newest ones
 
 def charts(points: Points) -> Iterator[Chart]:
     """Yield the history of each of the first replicas, the oldest checkpoint first."""
-    with_points = [replica for replica in points.replicas if replica.points]
+    with_points = [replica for replica in points.replicas if replica.held]
     for replica in with_points[:_SHOWN_REPLICAS]:
         of_job = f" of {label(replica.job)}" if len(points.replicas) > 1 else ""
         yield _chart(replica, of_job)
 
 
 def _chart(replica: ReplicaPoints, of_job: str) -> Chart:
-    shown = tuple(reversed(replica.points[:_SHOWN_POINTS]))
+    shown = (*reversed(replica.points[:_SHOWN_POINTS]), *replica.derived)
     finding = (
-        f"{counted(len(replica.points), 'checkpoint')} take {size(replica.bytes)} together."
-        if len(replica.points) > 1
+        f"{counted_of(replica)} take {size(replica.bytes)} together."
+        if len(replica.held) > 1
         else f"One checkpoint takes {size(replica.bytes)}."
     )
-    if len(shown) < len(replica.points):
-        finding += f" The newest {len(shown)} are shown."
+    if len(shown) < len(replica.held):
+        finding += f" The newest {_SHOWN_POINTS} are shown."
     return Chart(
         f"Kept checkpoints{of_job}",
         f"{finding} A checkpoint adds the bytes that no other one references.",
@@ -51,13 +53,14 @@ def _label(point: Point) -> str:
 
 def table(replicas: Sequence[ReplicaPoints]) -> DataTable:
     """Return a table with a row for each checkpoint."""
-    rows = [(replica, point) for replica in replicas for point in replica.points]
+    rows = [(replica, point) for replica in replicas for point in replica.held]
     points = [point for _, point in rows]
     return DataTable(
         "Kept checkpoints",
         (
             Column("job", [replica.job for replica, _ in rows]),
             Column("checkpoint", [point.checkpoint for point in points]),
+            Column("kind", ["derived" if is_derived(each.checkpoint) else None for each in points]),
             Column("completed", [timestamp(point.completed) for point in points], "time"),
             Column("files", [point.files for point in points], "count"),
             Column("size", [point.bytes for point in points], "bytes"),

@@ -32,7 +32,9 @@ def _answer(points: Points) -> str:
     count = sum(len(replica.points) for replica in points.replicas)
     whole = sum(replica.bytes for replica in points.replicas)
     noun = "replica holds" if len(points.replicas) == 1 else "replicas hold"
-    text = f"{len(points.replicas)} {noun} {counted(count, 'checkpoint')}, {size(whole)} together"
+    derived = sum(len(replica.derived) for replica in points.replicas)
+    held = counted(count, "checkpoint") + (f" and {derived} derived" if derived else "")
+    text = f"{len(points.replicas)} {noun} {held}, {size(whole)} together"
     if unread := _unread(points):
         text += f"; {unread} cannot be read"
     completed = [
@@ -57,7 +59,7 @@ def _notes(points: Points) -> Iterator[str]:
             yield f"{replica.job} cannot be read: {replica.error}"
         if replica.others:
             yield f"{replica.job}: not written by cpreplicate: {', '.join(replica.others)}"
-        for point in replica.points:
+        for point in replica.held:
             if point.is_restorable is False:
                 yield f"{replica.job}: {point.checkpoint} was damaged when it was verified"
 
@@ -83,6 +85,7 @@ def _replicas(points: Points) -> DataTable:
         (
             Column("job", [replica.job for replica in replicas]),
             Column("checkpoints", [len(replica.points) for replica in replicas], "count"),
+            Column("derived", [len(replica.derived) for replica in replicas], "count"),
             Column("bytes", [replica.bytes for replica in replicas], "bytes"),
             Column("sealed", [replica.sealed for replica in replicas]),
             Column("replica", [replica.replica for replica in replicas]),

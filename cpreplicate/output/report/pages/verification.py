@@ -11,6 +11,7 @@ from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Tone
 from cpreplicate.output.report.pages import history
 from cpreplicate.output.report.pages.words import counted, joined, label
+from cpreplicate.output.results.verification import title_of
 
 
 def page(verifications: Verifications, overview: Overview) -> Page:
@@ -128,7 +129,7 @@ def _checkpoints(found: Sequence[Verification]) -> DataTable:
     return DataTable(
         "Checkpoints",
         (
-            Column("checkpoint", [each.checkpoint for each in found]),
+            Column("checkpoint", [title_of(each) for each in found]),
             Column("restorable", ["yes" if each.restorable else "no" for each in found]),
             Column("completed", [timestamp(each.completed) for each in found], "time"),
             Column("files", [each.files for each in found], "count"),
