@@ -13,23 +13,31 @@ _SAME = 1.0
 class Newest(NamedTuple):
     """The newest completed checkpoint of a source or a replica.
 
-    `completed` is the time at which it was completed at the source, in seconds since the epoch.
+    `completed` is the time at which it was completed at the source, in seconds since the epoch; 0
+    if the storage does not date it.
     """
 
     checkpoint_id: int
     completed: float
 
+    def is_older(self, other: Newest) -> bool:
+        """Return whether `other` was completed later. The number decides if one is not dated."""
+        if self.completed > 0 and other.completed > 0:
+            return self.completed < other.completed
+        return self.checkpoint_id < other.checkpoint_id
+
 
 def is_behind(source: Newest | None, replica: Newest | None) -> bool:
     """Return whether the source has a checkpoint that is newer than the replica's.
 
-    A job that is started from scratch uses a number a second time: then the times differ.
+    A job that is started from scratch uses a number a second time: then the times differ, if both
+    are known.
     """
     if source is None:
         return False
     if replica is None or source.checkpoint_id != replica.checkpoint_id:
         return True
-    return source.completed > replica.completed + _SAME
+    return 0 < replica.completed < source.completed - _SAME
 
 
 def lag_seconds(source: Newest | None, replica: Newest | None, now: float) -> float:

@@ -127,7 +127,7 @@ class Observation:
         self.replica, self.readiness = report.plan.replica, "ready"
         self.stands(Standing(report.starting, report.completed), now)
         self.seconds.update(report.phases)
-        self._replicated(report)
+        self._replicated(report, now)
         if not report.plan.empty:
             self._count(report.plan, frozenset(report.undeleted))
             self.took(report.seconds)
@@ -192,21 +192,19 @@ class Observation:
         elif self.readiness == "lease":  # it may be free by now
             self.readiness = None
 
-    def _replicated(self, report: Report) -> None:
-        newest = self._newest_of(report)
-        if newest is None:
-            return
-        self.replica_newest = newest
+    def _replicated(self, report: Report, now: float) -> None:
+        self.replica_newest = newest = self._newest_of(report, now)
         # the job may have completed another one during the sync
-        if self.source_newest is None or self.source_newest.completed < newest.completed:
+        if self.source_newest is None or self.source_newest.is_older(newest):
             self.source_newest = newest
 
-    def _newest_of(self, report: Report) -> Newest | None:
-        checkpoint_id = report.plan.checkpoint_id
+    def _newest_of(self, report: Report, now: float) -> Newest:
+        checkpoint_id, known = report.plan.checkpoint_id, self.replica_newest
         if report.completed is not None:
             return Newest(checkpoint_id, report.completed)
-        is_known = self.source_newest and self.source_newest.checkpoint_id == checkpoint_id
-        return self.source_newest if is_known else None
+        # the storage does not date it: it was completed before it was replicated
+        is_known = known is not None and known.checkpoint_id == checkpoint_id
+        return known if known is not None and is_known else Newest(checkpoint_id, now)
 
     def _count(self, plan: Plan, put_off: frozenset[str]) -> None:
         deletes = [action for action in plan.deletes if action.target not in put_off]

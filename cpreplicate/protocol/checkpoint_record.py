@@ -50,7 +50,8 @@ def read_record(replica: Replica, name: str) -> Record | None:
         sequence, adopted = int(fields["sequence"]), bool(fields["adopted"])
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    return Record(sequence, digests, adopted, json_files.seconds(fields, "completed"))
+    completed = json_files.seconds(fields, "completed")
+    return Record(sequence, digests, adopted, completed if completed and completed > 0 else None)
 
 
 def encoded_record(record: Record) -> bytes:

@@ -216,11 +216,12 @@ class _Known:
         """Return whether nothing replaced a file meanwhile.
 
         Its length and time are the same, and it is so old that another one would have another time.
+        One without a time is read again.
         """
         if before is None or now is None or now.is_link:
             return False
         is_alike = (now.length, now.modified) == (before.length, before.modified)
-        return is_alike and now.modified < self._began() - _COARSEST_TIME
+        return is_alike and now.dated is not None and now.dated < self._began() - _COARSEST_TIME
 
     def _began(self) -> float:
         """Return when the former examination began, by the clock of the storage.

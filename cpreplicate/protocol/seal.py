@@ -20,7 +20,7 @@ class Seal(NamedTuple):
     """The content of a seal.
 
     `checkpoint` is the one that was promoted, "unknown" if the seal is damaged. `modified` is when
-    it was sealed, by the storage's clock.
+    it was sealed, by the storage's clock, or that of the run if the storage does not date files.
     """
 
     checkpoint: str
@@ -49,7 +49,8 @@ def read(replica: Replica) -> Seal | None:
     fields = _fields(replica)
     if status is None or fields is None:
         return None
-    return Seal(json_files.word(fields, "checkpoint"), status.modified)
+    made = status.dated or json_files.seconds(fields, "sealed") or 0.0
+    return Seal(json_files.word(fields, "checkpoint"), made)
 
 
 def promoted(replica: Replica) -> str | None:

@@ -57,7 +57,7 @@ def find(path: str, side: Side, allow_older: bool = False) -> Source:
     if CHECKPOINT_NAME.fullmatch(uri.name(directory)):
         return _completed(directory, side)
     if (status := _metadata_status(directory, side)) is not None:
-        return Source(directory, _job_name(directory), None, _dated(status.modified))
+        return Source(directory, _job_name(directory), None, status.dated)
     return newest(directory, side, allow_older)
 
 
@@ -84,7 +84,7 @@ def _completed(checkpoint: str, side: Side) -> Source:
             " Give the job's directory to take its newest completed checkpoint"
         )
     job_root = uri.parent(checkpoint)
-    return Source(checkpoint, _job_name(job_root), job_root, _dated(status.modified))
+    return Source(checkpoint, _job_name(job_root), job_root, status.dated)
 
 
 def newest(job_root: str, side: Side, allow_older: bool) -> Source:
@@ -97,9 +97,9 @@ def newest(job_root: str, side: Side, allow_older: bool) -> Source:
         children = storage.list(job_root)
         found = _newest_among(job_root, children, storage)
     if found is not None:
-        _refuse_ambiguous(job_root, *found, allow_older)
-        name, modified = found.last
-        return Source(uri.join(job_root, name), _job_name(job_root), job_root, _dated(modified))
+        _refuse_ambiguous(job_root, found, allow_older)
+        name, completed = found.last
+        return Source(uri.join(job_root, name), _job_name(job_root), job_root, completed)
     _refuse_root_of_jobs(job_root, children)
     problem = (
         "holds no completed checkpoint (no chk-N with a _metadata)"
@@ -143,54 +143,57 @@ def _refuse_root_of_jobs(path: str, children: Sequence[FileStatus]) -> None:
 class _Newest(NamedTuple):
     """Two completed checkpoints, that with the highest number and that completed last.
 
-    Each is a name and the time of its `_metadata`.
+    Each is a name and the time of its `_metadata`, None if the storage does not date it. Where not
+    both are dated, the number decides, so that the two are the same.
     """
 
-    highest: tuple[str, float]
-    last: tuple[str, float]
+    highest: tuple[str, float | None]
+    last: tuple[str, float | None]
 
 
 def _newest_among(
     job_root: str, children: Sequence[FileStatus], storage: Storage
 ) -> _Newest | None:
     """Return the newest completed checkpoints, or None if no listed one is complete."""
-    changed = {child.name: child.modified for child in children if child.is_directory}
-    highest: tuple[str, float] | None = None
-    last = ("", 0.0)
+    changed = {child.name: child.dated for child in children if child.is_directory}
+    found: _Newest | None = None
     for name in highest_first(changed):
-        if highest is not None and 0 < changed[name] < last[1]:
+        if found is not None and _is_before(changed[name], found.last[1]):
             # A directory changes when its `_metadata` appears, so this one was completed before.
             continue
         status = storage.stat(uri.join(job_root, f"{name}/{METADATA}"))
-        if status is not None:
-            highest = highest or (name, status.modified)
-            last = max(last, (name, status.modified), key=lambda completed: completed[1])
-    return _Newest(highest, last) if highest is not None else None
+        if status is None:
+            continue
+        completed = (name, status.dated)
+        found = found or _Newest(completed, completed)
+        if found.highest[1] is None:
+            return found
+        if _is_before(found.last[1], completed[1]):
+            found = found._replace(last=completed)
+    return found
 
 
-def _refuse_ambiguous(
-    job_root: str, highest: tuple[str, float], last: tuple[str, float], allow_older: bool
-) -> None:
+def _is_before(time: float | None, other: float | None) -> bool:
+    return time is not None and other is not None and time < other
+
+
+def _refuse_ambiguous(job_root: str, found: _Newest, allow_older: bool) -> None:
     """Raise `Refused` if the checkpoint completed last has not the highest number.
 
     Numbers restart when a job of a fixed id is started from scratch. Its former checkpoints may be
     retained.
     """
-    if last[1] > highest[1] and not allow_older:
+    highest, last = found.highest[0], found.last[0]
+    if last != highest and not allow_older:
         raise Refused(
-            f"{job_root}: {last[0]} was completed after {highest[0]}. Either the job was started"
+            f"{job_root}: {last} was completed after {highest}. Either the job was started"
             " from scratch, or the directory was copied. Nothing was done. Give --allow-older to"
-            f" follow {last[0]}, or name one of the checkpoints"
+            f" follow {last}, or name one of the checkpoints"
         )
 
 
 def _metadata_status(directory: str, side: Side) -> FileStatus | None:
     return side.storage(directory).stat(uri.join(directory, METADATA))
-
-
-def _dated(modified: float) -> float | None:
-    """Return the time of a file, None for the 0 of a storage that does not date it."""
-    return modified or None
 
 
 def _job_name(directory: str) -> str:

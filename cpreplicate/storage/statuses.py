@@ -20,7 +20,7 @@ class Attributes(NamedTuple):
 class FileStatus(NamedTuple):
     """The status of a file or directory; that of its target for a symbolic link.
 
-    `length` is in bytes, `modified` in seconds since the epoch.
+    `length` is in bytes, `modified` in seconds since the epoch; see `dated`.
     """
 
     uri: str
@@ -30,6 +30,15 @@ class FileStatus(NamedTuple):
     modified: float
     permission: int | None = None
     is_link: bool = False
+
+    @property
+    def dated(self) -> float | None:
+        """When it was modified, None if that is not known.
+
+        A storage without times answers 0, and so does a backup that was unpacked without them. No
+        file of a checkpoint is from before 1970.
+        """
+        return self.modified if self.modified > 0 else None
 
     @property
     def attributes(self) -> Attributes:

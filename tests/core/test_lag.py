@@ -2,7 +2,7 @@
 
 import math
 
-from cpreplicate.core.lag import Newest, checkpoints_behind, lag_seconds
+from cpreplicate.core.lag import Newest, checkpoints_behind, is_behind, lag_seconds
 
 
 def test_a_replica_with_the_newest_checkpoint_has_no_lag_however_old_it_is():
@@ -27,3 +27,15 @@ def test_the_time_that_flink_reports_lies_before_that_of_the_file():
 def test_without_a_replica_the_lag_is_infinite_and_without_a_checkpoint_it_is_0():
     assert lag_seconds(Newest(1, 100.0), None, now=101.0) == math.inf
     assert lag_seconds(None, None, now=101.0) == 0
+
+
+UNDATED = Newest(5, 0.0)
+
+
+def test_of_a_checkpoint_that_is_not_dated_the_number_decides():
+    assert not is_behind(Newest(5, 100.0), UNDATED)
+    assert not is_behind(UNDATED, Newest(5, 100.0))
+    assert is_behind(Newest(6, 0.0), Newest(5, 100.0))
+    assert UNDATED.is_older(Newest(6, 0.0))
+    assert not Newest(6, 100.0).is_older(UNDATED)
+    assert Newest(6, 100.0).is_older(Newest(2, 101.0))

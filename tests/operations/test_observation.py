@@ -1,6 +1,7 @@
 """What an observation holds after tries of a job."""
 
 import math
+import os
 
 import pytest
 
@@ -200,3 +201,19 @@ def test_readiness_costs_no_call(request_of, tmp_path):
     assert calls(str(tmp_path / "sync.prom")) == without
     (job,) = read(str(tmp_path / "sync.prom"))
     assert job.readiness == "ready"
+
+
+@pytest.mark.parametrize("undated", [0, -1])
+def test_a_checkpoint_that_no_storage_dates_is_as_old_as_its_replication(
+    request_of, tmp_path, undated
+):
+    """Its age would be that of the epoch."""
+    request = request_of(1, FILES)
+    os.utime(tmp_path / "dcA" / JOB / "chk-1" / "_metadata", (undated, undated))
+    job = Observation("orders")
+    job.succeeded(sync(request, silent), 100.0)
+    assert (job.replica_newest, job.lag(500.0)) == (Newest(1, 100.0), 0)
+    job.succeeded(sync(request, silent), 200.0)
+    assert job.replica_newest == Newest(1, 100.0)
+    job.saw(Newest(2, 0.0), 300.0)
+    assert (job.lag(500.0), job.behind()) == (400.0, 1)

@@ -75,7 +75,7 @@ def check_clock(subject: Case) -> Result:
 
 def _completed(state: SourceState, storage: Storage) -> float | None:
     status = storage.stat(uri.join(state.source.checkpoint, METADATA))
-    return None if status is None else status.modified
+    return None if status is None else status.dated
 
 
 def ahead(shown: float, earliest: float, latest: float) -> float:

@@ -27,8 +27,8 @@ class Dating(NamedTuple):
 def of_files(needed: Closure, side: Side) -> Dating:
     """Return the age of the files of a closure. Costs one listing of each of their directories."""
     listed = dict(_listed(needed, side))
-    there = [(listed[each].modified, each) for each in needed.files if each in listed]
-    dated = [pair for pair in there if pair[0]]
+    there = [(listed[each].dated, each) for each in needed.files if each in listed]
+    dated = [(time, each) for time, each in there if time is not None]
     missing = len(needed.files) - len(there)
     if not dated:
         return Dating(None, None, None, missing)

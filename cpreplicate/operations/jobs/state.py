@@ -92,4 +92,5 @@ class JobState:
             return False
         if done is None or is_behind(newest, done.newest):
             return False
-        return self._clock.now() - newest.completed > retire_after
+        is_dated = newest.completed > 0  # how old another one is is not known
+        return is_dated and self._clock.now() - newest.completed > retire_after

@@ -193,11 +193,12 @@ def refuse_newer(replica: Replica, state: State, unrecorded: list[str], tree: _T
 
 
 def _newer(state: State, unrecorded: list[str], tree: _Tree) -> list[str]:
-    """Return the unrecorded files that are newer than the newest checkpoint."""
+    """Return the unrecorded files that are newer than the newest checkpoint, or may be."""
     names = [checkpoint.name for checkpoint in state.committed]
     published = [tree.files.get(f"{name}/{METADATA}") for name in names]
     since = max((status.modified for status in published if status is not None), default=0.0)
-    return [path for path in unrecorded if tree.files[path].modified > since]
+    times = {path: tree.files[path].dated for path in unrecorded}
+    return [path for path, time in times.items() if time is None or time > since]
 
 
 def _of_others(replica: Replica, paths: list[str]) -> str:
@@ -216,9 +217,7 @@ def _orphans(tree: _Tree, why: Callable[[str], str | None], before: float) -> li
         if reason is not None and _is_older(path, status, before):
             orphans.append(Action("delete", None, path, status.length, reason))
         elif reason is not None:
-            tree.left[path] = (
-                "younger than --min-age" if status.modified else "its age is not known"
-            )
+            tree.left[path] = "younger than --min-age" if status.dated else "its age is not known"
     return orphans
 
 

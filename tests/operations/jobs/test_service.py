@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 import shutil
 import threading
 from collections import Counter
@@ -537,6 +538,15 @@ def test_a_discovered_job_that_no_longer_completes_checkpoints_is_retired(tmp_pa
         write(tmp_path, 1, 2, NEXT)
         stepped.step(1.0)
         assert replica_ids(stepped.service) == {"job-1": 2}
+
+
+def test_a_discovered_job_whose_checkpoints_nobody_dates_is_not_retired(tmp_path):
+    """They may be young."""
+    state = JobState(served(tmp_path, 1, is_discovered=True), lambda _line: None, math.inf)
+    for completed, is_retired in ((1.0, True), (0.0, False)):
+        state.done = Checkpoint("chk-1", Newest(1, completed))
+        state.observation.source_newest = state.done.newest
+        assert state.is_retired(DAY) is is_retired
 
 
 def test_a_discovered_job_whose_last_checkpoint_is_not_replicated_is_not_retired(tmp_path):
