@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
@@ -24,7 +23,8 @@ from cpreplicate.operations.doctor.findings import (
     text_of,
     warning,
 )
-from cpreplicate.operations.doctor.source import ahead, compared_clocks
+from cpreplicate.operations.doctor.source import compared_clocks
+from cpreplicate.operations.probe import Probe
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.source import target_replica
 from cpreplicate.operations.target_root import refuse_replica_as_root
@@ -36,7 +36,6 @@ from cpreplicate.storage.statuses import Space
 
 PROBE = ".cpreplicate-doctor-"
 _FREED = "the space of deleted files is free at once"
-_CONTENT = b"written by cpreplicate doctor, which removes it again\n"
 _LATER = "Nothing need be done: sync names them, and changes nothing before the copies are complete"
 _REFUSED = 6
 _NO_SPACE = 3  # copies would fail
@@ -146,53 +145,23 @@ def _own_directory(subject: Case) -> str:
     return uri.join(subject.request.target_root, f"{PROBE}{name}")
 
 
-class _Probe:
+class _Probe(Probe):
     """A directory of its own at the target, in which each verb of a sync is tried."""
 
     def __init__(self, side: Side, directory: str) -> None:
-        self.directory, self.within = directory, uri.parent(directory)
-        self.offset: float | None = None
-        self._side, self._storage = side, side.storage(directory)
-        self._file = uri.join(directory, "file")
+        file, within = uri.join(directory, "file"), uri.parent(directory)
+        super().__init__(side.storage(directory), file, within)
+        self.directory, self._side = directory, side
         self._remains = False
 
     def steps(self) -> Iterator[tuple[str, Callable[[], object]]]:
         """Yield the verbs, each with what it is called in a message."""
         yield f"list {self.within}", lambda: self._storage.list(self.within)
-        yield f"write below {self.within}", self._write
-        yield f"read what was written below {self.within}", self._read
-        yield f"create a lease below {self.within}", self._create_exclusively
-        yield f"delete what was written below {self.within}", self._delete
-
-    def _write(self) -> None:
-        started = time.time()
-        self._storage.put(self._file, lambda: [_CONTENT])
-        ended, status = time.time(), self._storage.stat(self._file)
-        if status is None:
-            raise OSError(errno.EIO, "the file that was just written is not there", self._file)
-        self.offset = ahead(status.modified, started, ended)
-
-    def _read(self) -> None:
-        if self._storage.read(self._file) != _CONTENT:
-            raise OSError(errno.EIO, "the file has not the content that was written", self._file)
-
-    def _create_exclusively(self) -> None:
-        """Fail if two runs could hold a lease. Of object stores, the conditions are tried apart."""
-        if self._storage.needs_conditions:
-            return
-        name = uri.join(self.directory, "exclusive")
-        first = self._storage.create_exclusive(name, b"first")
-        if not first or self._storage.create_exclusive(name, b"second"):
-            raise OSError(errno.ENOTSUP, "the storage does not create files exclusively", name)
-        self._storage.delete(name)
+        yield from super().steps()
 
     def ignored_conditions(self) -> Sequence[str]:
         """Return the conditions of puts that the service ignores, on which a lease relies."""
         return self._storage.ignored_conditions(self.directory)
-
-    def _delete(self) -> None:
-        if not self._storage.delete(self._file):
-            raise OSError(errno.EIO, "the file was gone before it was deleted", self._file)
 
     @contextlib.contextmanager
     def removed(self) -> Iterator[None]:
