@@ -49,11 +49,16 @@ PROMOTE_ALL = (
     INCLUDE,
     limit(
         "max-lag",
-        "With --all, list the replicas first that lag more: behind the source if that answers, else"
-        " behind the newest checkpoint of all replicas.",
+        "Refuse a replica whose source is ahead by more (exit 21). If the source does not answer,"
+        " also one replica whose checkpoint is older; with --all, list first what is older than the"
+        " newest of all replicas by more.",
         kinds.TIME,
     ),
-    basic("skip-lagging", "Leave the replicas that lag more than --max-lag as they are."),
+    basic(
+        "skip-lagging",
+        "With --all, also leave the replicas as they are whose source does not answer, and that are"
+        " older than the newest checkpoint of all replicas by more than --max-lag.",
+    ),
     YES,
 )
 UNSEAL_ALL = (

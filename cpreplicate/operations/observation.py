@@ -185,10 +185,10 @@ class Observation:
         """Record what a failed sync saw. If it saw nothing, what was seen before holds."""
         if self.is_lease_held:
             self.readiness = "lease"
-        elif is_sealed:  # promoted already
-            self.readiness = "ready"
         elif obstacle is not None:
             self.readiness = obstacle
+        elif is_sealed:  # promoted already
+            self.readiness = "ready"
         elif self.readiness == "lease":  # it may be free by now
             self.readiness = None
 

@@ -20,6 +20,7 @@ from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
 from cpreplicate.operations.change import refuse_links
 from cpreplicate.operations.compare import Comparison, Reader, compare
 from cpreplicate.operations.log_context import begin_checkpoint
+from cpreplicate.operations.readiness import Unready, held, unready, unready_sealed
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.protocol import census, json_files, ownership, replica_state, seal
 from cpreplicate.protocol.census import Census
@@ -151,6 +152,8 @@ def _verify(
     if checkpoint is None:
         _refuse_only_adopted(replica, state)
     found = _census(replica, state)
+    if checkpoint is None and (reason := _unready_sealed(replica, found)) is not None:
+        raise reason.error
     name = _asked(replica, found, checkpoint)
     begin_checkpoint(name)
     referenced, published = _committed_checkpoint(replica, name)
@@ -227,12 +230,15 @@ def _as_promote(
     changes it. But it is not promoted for another checkpoint than it was.
     """
     if seal.is_sealed(replica):
-        return replace(verification, refused=seal.reason_against(replica, asked))
+        reason = _unready_sealed(replica, _census(replica, state))
+        text = seal.reason_against(replica, asked) if reason is None else str(reason)
+        return replace(verification, refused=text)
     if isinstance(state, str):
         return replace(verification, refused=state)
     name = verification.checkpoint
-    refused = next(ownership.foreign(state, replica), None)
-    if refused is None and name in state.adopted:
+    reason = unready(replica, held(replica, state))
+    refused = None if reason is None else str(reason)
+    if name in state.adopted and (reason is None or reason.obstacle is None):
         refused = ownership.of_adopted(replica.uri_of(name))
     is_repairable = refused is None and state.marker is not None and not verification.outside
     if verification.restorable or not is_repairable:
@@ -243,6 +249,11 @@ def _as_promote(
     return replace(
         verification, repair=f"cpreplicate sync{options} {' '.join(map(shlex.quote, places))}"
     )
+
+
+def _unready_sealed(replica: Replica, found: Census) -> Unready | None:
+    sealed = seal.read(replica)
+    return None if sealed is None else unready_sealed(replica, sealed, found)
 
 
 def _refuse_only_adopted(replica: Replica, state: State | str) -> None:

@@ -18,8 +18,9 @@ from cpreplicate.core.path_columns import Texts, chosen, directories, rows_of, t
 from cpreplicate.core.placement import METADATA
 from cpreplicate.core.plan import Action, Committed, Plan, copies_and_keeps, deletes, dropped
 from cpreplicate.core.tables import Lengths
-from cpreplicate.errors import Obstructed, Refused, UsageError
+from cpreplicate.errors import Obstacle, Obstructed, Refused, Sealed, UsageError
 from cpreplicate.operations.change import refuse_links, some
+from cpreplicate.operations.readiness import held, unready
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
 from cpreplicate.operations.target_root import refuse_replica_as_root
@@ -292,12 +293,22 @@ def examined(
         refuse_replica_as_root(
             source_state.request.target_root, source_state.source.job, replica.storage
         )
-    for reason in reasons_against(source_state, replica, state):
-        obstacle = ownership.obstacle(state)
-        raise Refused(reason) if obstacle is None else Obstructed(reason, obstacle)
+    for text in reasons_against(source_state, replica, state):
+        obstacle = _obstacle(replica, state)
+        raise Refused(text) if obstacle is None else Obstructed(text, obstacle)
     if seal.NAME in state.own:  # else a lease would be written first
-        seal.refuse_sealed(replica)
+        try:
+            seal.refuse_sealed(replica)
+        except Sealed as error:
+            error.obstacle = _obstacle(replica, state)
+            raise
     return state
+
+
+def _obstacle(replica: Replica, state: State) -> Obstacle | None:
+    """Return what is in the way of `promote`, too: what a job writes into a sealed one is not."""
+    reason = unready(replica, held(replica, state))
+    return None if reason is None else reason.obstacle
 
 
 def is_done(plan: Plan, state: State, ledger: Ledger, source_state: SourceState) -> bool:
