@@ -281,53 +281,45 @@ class JobCollector(Collector):
             yield durations
 
 
-class _LoadCollector(Collector):
-    """The metrics of a service itself."""
+class _Scraped(Collector):
+    """The metrics that a function yields at each scrape."""
 
-    def __init__(self, load: Callable[[], Load]) -> None:
-        self._load = load
-
-    def collect(self) -> Iterator[Metric]:
-        for gauge, value in zip(LOAD_GAUGES, self._load(), strict=True):
-            yield GaugeMetricFamily(gauge.name, gauge.help, value=value)
-
-
-class _DiscoveryCollector(Collector):
-    """What the discovery of a service misses."""
-
-    def __init__(self, discovered: Callable[[], Discovered]) -> None:
-        self._discovered = discovered
+    def __init__(self, metrics: Callable[[], Iterator[Metric]]) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        now = self._discovered()
-        for gauge, label, values in (
-            (UNSEEN, "source", now.unseen),
-            (UNMATCHED, "name", now.unmatched),
-        ):
-            metric = GaugeMetricFamily(gauge.name, gauge.help, labels=[label])
-            for text, value in {_writable(text): value for text, value in values.items()}.items():
-                metric.add_metric([text], value)
-            if metric.samples:
-                yield metric
+        return self._metrics()
 
 
-class _SnapshotCollector(Collector):
-    """What a service keeps in Kubernetes."""
-
-    def __init__(self, counts: Callable[[], SnapshotCounts]) -> None:
-        self._counts = counts
-
-    def collect(self) -> Iterator[Metric]:
-        counts, behind, failed = self._counts(), SNAPSHOTS_BEHIND, SNAPSHOT_FAILURES
-        yield GaugeMetricFamily(behind.name, behind.help, value=counts.behind)
-        yield CounterMetricFamily(failed.name, failed.help, value=counts.failures)
+def _of_load(load: Load) -> Iterator[Metric]:
+    """Yield how busy a service is."""
+    for gauge, value in zip(LOAD_GAUGES, load, strict=True):
+        yield GaugeMetricFamily(gauge.name, gauge.help, value=value)
 
 
-class _BuildInfo(Collector):
-    def collect(self) -> Iterator[Metric]:
-        yield InfoMetricFamily(
-            "cpreplicate_build", "The version that runs.", value={"version": __version__}
-        )
+def _of_discovery(now: Discovered) -> Iterator[Metric]:
+    """Yield what the discovery of a service misses."""
+    for gauge, label, values in (
+        (UNSEEN, "source", now.unseen),
+        (UNMATCHED, "name", now.unmatched),
+    ):
+        metric = GaugeMetricFamily(gauge.name, gauge.help, labels=[label])
+        for text, value in {_writable(text): value for text, value in values.items()}.items():
+            metric.add_metric([text], value)
+        if metric.samples:
+            yield metric
+
+
+def _of_snapshots(counts: SnapshotCounts) -> Iterator[Metric]:
+    """Yield what a service keeps in Kubernetes."""
+    behind, failed = SNAPSHOTS_BEHIND, SNAPSHOT_FAILURES
+    yield GaugeMetricFamily(behind.name, behind.help, value=counts.behind)
+    yield CounterMetricFamily(failed.name, failed.help, value=counts.failures)
+
+
+def _build_info() -> Iterator[Metric]:
+    version = {"version": __version__}
+    yield InfoMetricFamily("cpreplicate_build", "The version that runs.", value=version)
 
 
 def registry_of(
@@ -345,12 +337,12 @@ def registry_of(
     registry = CollectorRegistry()
     registry.register(JobCollector(observations))
     if load is not None:
-        registry.register(_LoadCollector(load))
-    registry.register(_DiscoveryCollector(discovered))
+        registry.register(_Scraped(lambda: _of_load(load())))
+    registry.register(_Scraped(lambda: _of_discovery(discovered())))
     if snapshots is not None:
-        registry.register(_SnapshotCollector(snapshots))
+        registry.register(_Scraped(lambda: _of_snapshots(snapshots())))
     if with_process:
-        registry.register(_BuildInfo())
+        registry.register(_Scraped(_build_info))
         ProcessCollector(registry=registry)
     return registry
 
