@@ -6,7 +6,6 @@ The labels `job` and `instance` belong to the scrape, so a job's name is the lab
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.operations.jobs.sight import Discovered
 from cpreplicate.operations.jobs.snapshots import SnapshotCounts
@@ -262,15 +262,13 @@ class JobCollector(Collector):
     """
 
     def __init__(
-        self,
-        observations: Callable[[], Sequence[Observation]],
-        clock: Callable[[], float] = time.time,
+        self, observations: Callable[[], Sequence[Observation]], clock: Clock = MACHINE
     ) -> None:
         self._observations, self._clock = observations, clock
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric that has samples."""
-        now = self._clock()
+        now = self._clock.now()
         jobs = {_labels(job, _TRY): job for job in self._observations()}
         for family in FAMILIES:
             metric = _metric(family, jobs.values(), now)
@@ -324,10 +322,11 @@ def _build_info() -> Iterator[Metric]:
 
 def registry_of(
     observations: Callable[[], Sequence[Observation]],
-    with_process: bool = True,
+    clock: Clock = MACHINE,
     load: Callable[[], Load] | None = None,
     discovered: Callable[[], Discovered] = Discovered,
     snapshots: Callable[[], SnapshotCounts] | None = None,
+    with_process: bool = True,
 ) -> CollectorRegistry:
     """Return a registry of the metrics of jobs, and of this process if `with_process`.
 
@@ -335,7 +334,7 @@ def registry_of(
     `snapshots` counts what it keeps in Kubernetes.
     """
     registry = CollectorRegistry()
-    registry.register(JobCollector(observations))
+    registry.register(JobCollector(observations, clock))
     if load is not None:
         registry.register(_Scraped(lambda: _of_load(load())))
     registry.register(_Scraped(lambda: _of_discovery(discovered())))
