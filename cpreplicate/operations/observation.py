@@ -125,9 +125,10 @@ class Observation:
         """
         self.unchanged(now)
         self.replica, self.readiness = report.plan.replica, "ready"
-        self.stands(Standing(report.starting, report.completed), now)
         self.seconds.update(report.phases)
-        self._replicated(report, now)
+        if not report.plan.repairs:  # that of an older point
+            self.stands(Standing(report.starting, report.completed), now)
+            self._replicated(report, now)
         if not report.plan.empty:
             self._count(report.plan, frozenset(report.undeleted))
             self.took(report.seconds)

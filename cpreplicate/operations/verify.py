@@ -243,12 +243,39 @@ def _as_promote(
     is_repairable = refused is None and state.marker is not None and not verification.outside
     if verification.restorable or not is_repairable:
         return replace(verification, refused=refused)
-    options = " --check-content" if verification.corrupt or verification.uncompared else ""
+    return replace(verification, repair=_repair(verification, replica, state))
+
+
+def _repair(verification: Verification, replica: Replica, state: State) -> str | None:
+    """Return the command that repairs a checkpoint, None if none does.
+
+    The newest one is replaced by that of the source, which may have gone on. An older one, which
+    the source may have no longer, is repaired as it is.
+    """
     assert state.marker is not None
-    places = (state.marker.sources[-1].given, uri.parent(replica.root))
-    return replace(
-        verification, repair=f"cpreplicate sync{options} {' '.join(map(shlex.quote, places))}"
+    source, name = state.marker.sources[-1].given, _repaired(verification, state)
+    if name is None:
+        return None
+    options = ["--check-content"] if verification.corrupt or verification.uncompared else []
+    if name != state.census.newest:
+        options, source = [*options, "--repair"], uri.join(source, name)
+    return shlex.join(["cpreplicate", "sync", *options, source, uri.parent(replica.root)])
+
+
+def _repaired(verification: Verification, state: State) -> str | None:
+    """Return the checkpoint that is repaired: of a derived one, that which has the same files."""
+    name = verification.checkpoint
+    if not is_derived(name):
+        return name
+    faults = {*verification.missing, *verification.short, *verification.corrupt}
+    faults.update(verification.uncompared)
+    # what is in packs gets another place, of which the derived one knows nothing
+    holders = (
+        each.name
+        for each in state.committed
+        if not each.packs and faults <= {*each.files.paths.to_pylist()}
     )
+    return next(holders, None)
 
 
 def _unready_sealed(replica: Replica, found: Census) -> Unready | None:

@@ -102,7 +102,8 @@ def _nothing_to_do(source_state: SourceState, replica: Replica, state: State) ->
     Most runs of a cron job end here, so this takes no lease.
     """
     names = [committed.name for committed in state.committed]
-    if state.marker is None or source_state.placement.name not in names:
+    is_new = state.marker is None or source_state.placement.name not in names
+    if is_new and not source_state.request.repair:
         return None
     ledger = Ledger(replica, state)
     plan = make_plan(source_state, replica, state, ledger)
