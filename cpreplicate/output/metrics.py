@@ -186,16 +186,10 @@ FAMILIES = (
         _TRY,
     ),
     Family(
-        "cpreplicate_tries_total",
-        "Tries, successful or not.",
-        _one(lambda job: job.tries),
-        _TRY,
+        "cpreplicate_tries_total", "Tries, successful or not.", _one(lambda job: job.tries), _TRY
     ),
     Family(
-        "cpreplicate_failures_total",
-        "Failed tries by exit code.",
-        _failures,
-        (*_TRY, "exit_code"),
+        "cpreplicate_failures_total", "Failed tries by exit code.", _failures, (*_TRY, "exit_code")
     ),
     Family(
         "cpreplicate_files_total",
@@ -245,8 +239,7 @@ UNMATCHED = Described(
 
 
 SNAPSHOTS_BEHIND = Described(
-    "cpreplicate_snapshots_behind",
-    "Jobs whose FlinkStateSnapshot in Kubernetes is not current.",
+    "cpreplicate_snapshots_behind", "Jobs whose FlinkStateSnapshot in Kubernetes is not current."
 )
 SNAPSHOT_FAILURES = Described(
     "cpreplicate_snapshot_failures_total",

@@ -8,13 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, TypeAlias, TypeVar
 
 from cpreplicate.errors import Refused
-from cpreplicate.storage.statuses import (
-    Attributes,
-    FileStatus,
-    Listing,
-    Space,
-    new_listing,
-)
+from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, Space, new_listing
 
 T = TypeVar("T")
 TEMPORARY = ".cpreplicate-tmp-"

@@ -106,12 +106,7 @@ def _paths(plan: Plan) -> str:
 
 def _verbs(plan: Plan) -> tuple[tuple[str, Sequence[Action]], ...]:
     repacks = (("repack", plan.repacks),) if plan.repacks else ()
-    return (
-        ("copy", plan.copies),
-        *repacks,
-        ("keep", plan.keeps),
-        ("delete", plan.deletes),
-    )
+    return (("copy", plan.copies), *repacks, ("keep", plan.keeps), ("delete", plan.deletes))
 
 
 def _amount(plan: Plan, verb: str, actions: Sequence[Action]) -> str:

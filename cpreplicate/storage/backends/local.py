@@ -19,13 +19,7 @@ from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage.backends import mounts
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import Content
-from cpreplicate.storage.statuses import (
-    Attributes,
-    FileStatus,
-    Listing,
-    Space,
-    new_listing,
-)
+from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, Space, new_listing
 
 
 class LocalStorage(RenamingStorage):
