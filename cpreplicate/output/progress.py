@@ -143,4 +143,8 @@ def _new_bar() -> tuple[Progress, TaskID]:
     return bar, bar.add_task("")
 
 
-_DISPLAYS: dict[str, Callable[[], ShowProgress]] = {"bar": _Bar, "lines": _Lines, "ndjson": _Events}
+_DISPLAYS: dict[str, Callable[[], ShowProgress]] = {
+    "bar": _Bar,
+    "lines": _Lines,
+    "ndjson": _Events,
+}

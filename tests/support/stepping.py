@@ -59,15 +59,10 @@ class Stepped:
     """A service whose time passes only by `step`, and which makes its calls only then."""
 
     def __init__(
-        self,
-        service: Service,
-        clock: ManualClock,
-        tries: Steps,
-        glances: Steps,
-        each_turn: Callable[[], None] = lambda: None,
+        self, make: Callable[[Clock, Steps, Steps], Service], clock: ManualClock | None = None
     ) -> None:
-        self.service, self.clock, self.tries, self.glances = service, clock, tries, glances
-        self._each_turn = each_turn
+        self.clock, self.tries, self.glances = clock or ManualClock(), Steps(), Steps()
+        self.service = make(self.clock, self.tries, self.glances)
 
     def release(self) -> None:
         """Make the calls again that were held."""
@@ -77,10 +72,6 @@ class Stepped:
     def step(self, seconds: float = 0.0) -> None:
         """Let time pass, then turn until nothing is due."""
         self.clock.pass_(seconds)
-        self._turn()
-        while self.tries.run() | self.glances.run():
-            self._turn()
-
-    def _turn(self) -> None:
         self.service.turn()
-        self._each_turn()
+        while self.tries.run() | self.glances.run():
+            self.service.turn()

@@ -12,8 +12,7 @@ from cpreplicate.operations.doctor.findings import (
     skipped,
     warning,
 )
-from cpreplicate.operations.doctor.source import compared_clocks
-from cpreplicate.operations.probe import ahead
+from cpreplicate.operations.doctor.source import ahead, compared_clocks
 
 
 def raising(error):
