@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-Obstacle = Literal["link", "no_marker", "foreign"]
-"""A link or a mount, no marker, and a checkpoint that cpreplicate did not write."""
+Obstacle = Literal["link", "no_marker", "foreign", "gone"]
+"""A link or a mount, no marker, a checkpoint that cpreplicate did not write, and the promoted
+checkpoint not there any more."""
 
 
 class CpreplicateError(Exception):
@@ -30,12 +31,6 @@ class CopyFailed(CpreplicateError):
     exit_code = 3
 
 
-class NoSpace(CpreplicateError):
-    """The target has no room for what a sync would copy: nothing was changed."""
-
-    exit_code = 3
-
-
 class MetadataError(CpreplicateError):
     """A `_metadata` cannot be decoded; the message names the version or the byte offset."""
 
@@ -49,7 +44,9 @@ class Refused(CpreplicateError):
 
 
 class Sealed(Refused):
-    """The replica is sealed: a job may run from it."""
+    """The replica is sealed: a job may run from it. `obstacle` is as of `Obstructed`, if any."""
+
+    obstacle: Obstacle | None = None
 
 
 class Obstructed(Refused):
@@ -106,6 +103,12 @@ class LeaseHeld(CpreplicateError):
     exit_code = 11
 
 
+class Lagging(CpreplicateError):
+    """A replica lags behind its source by more than was allowed."""
+
+    exit_code = 21
+
+
 class SourceMovedOn(CpreplicateError):
     """The source checkpoint was subsumed during the copy; the next run takes the newest one."""
 
@@ -119,7 +122,7 @@ def exit_code_of(error: Exception) -> int:
 
 def obstacle_of(error: BaseException) -> Obstacle | None:
     """Return what an exception states to be in the way of `promote`, None if nothing."""
-    return error.obstacle if isinstance(error, Obstructed) else None
+    return error.obstacle if isinstance(error, (Obstructed, Sealed)) else None
 
 
 def described(error: Exception) -> str:

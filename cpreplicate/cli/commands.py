@@ -131,6 +131,7 @@ def _listing(actions: bool, every: bool, combined: bool, output: Any) -> Listing
         *options.DELETES,
         *options.WRITING,
         options.CHECK_CONTENT,
+        options.REPAIR,
         service_options.JOB_NAME,
         options.REPORT,
         options.METRICS_FILE,

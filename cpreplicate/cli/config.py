@@ -14,7 +14,7 @@ import click
 from cpreplicate.cli.kinds import absolute, is_property_name, refuse_no_value
 from cpreplicate.cli.places import PLACES, places_of
 from cpreplicate.cli.places import use as use_places
-from cpreplicate.cli.toml_file import TomlFile
+from cpreplicate.cli.toml_file import FileTable, TomlFile
 from cpreplicate.cli.toml_options import (
     by_name,
     checked,
@@ -208,11 +208,11 @@ def _refuse_other_table(
 
 
 def _refuse_unknown_keys(file: TomlFile, table: str, valid: Collection[str]) -> None:
-    found = file.tables.get(table, {})
+    found, at = file.tables.get(table, {}), FileTable(file, f"[{table}]", (table,))
     for key in found:
         if spelled(key) not in valid:
-            raise file.unknown("key", key, f" in [{table}]", valid, table, key)
-    refuse_two_spellings(file, f"[{table}]", found, table)
+            raise at.unknown("key", key, valid, key)
+    refuse_two_spellings(at, found)
 
 
 def _refuse_keys_of_tables(file: TomlFile, commands: Mapping[str, click.Command]) -> None:
@@ -239,12 +239,12 @@ def _values(
 
     Keys of other commands are left out.
     """
-    values = {}
+    values, at = {}, FileTable(file, f"[{table}]", (table,))
     for key, value in file.tables.get(table, {}).items():
         parameter = parameters.get(spelled(key))
         if parameter is not None:
-            raw = checked(file, f"[{table}]", parameter, value, table, key)
-            converted(file, f"[{table}]", parameter, raw, table, key)  # for its errors
+            raw = checked(at, key, parameter, value)
+            converted(at, key, parameter, raw)  # for its errors
             values[parameter.name or ""] = raw
     return values
 
@@ -263,58 +263,47 @@ def storages_of(file: TomlFile) -> dict[str, Options]:
     tables = file.tables.get(STORAGE, {})
     if not isinstance(tables, dict):
         raise file.error(f'{STORAGE!r} must hold tables, such as [storage."hdfs://dcA"]', STORAGE)
-    return {name: _storage(file, name, table) for name, table in tables.items()}
+    return {
+        name: _storage(FileTable(file, f'[{STORAGE}."{name}"]', (STORAGE, name)), name, table)
+        for name, table in tables.items()
+    }
 
 
-def _storage(file: TomlFile, name: str, table: object) -> Options:
+def _storage(at: FileTable, name: str, table: object) -> Options:
     if not isinstance(table, dict):
-        raise file.error(
-            f'{name!r} in [{STORAGE}] must be a table, such as [storage."hdfs://dcA"]',
-            STORAGE,
-            name,
-        )
+        raise at.error(f'{name!r} in [{STORAGE}] must be a table, such as [storage."hdfs://dcA"]')
     if not all(map(is_property_name, table)):
-        raise file.error(
-            f'a key in [{STORAGE}."{name}"] has a blank, a colon or an equals sign. It is not shown'
-            " here, because it may hold a secret",
-            STORAGE,
-            name,
+        raise at.error(
+            f"a key in {at.title} has a blank, a colon or an equals sign. It is not shown here,"
+            " because it may hold a secret"
         )
     directories = {key: value for key, value in table.items() if spelled(key) == _CONF_DIR}
-    refuse_two_spellings(file, f'[{STORAGE}."{name}"]', directories, STORAGE, name)
+    refuse_two_spellings(at, directories)
     for key, value in table.items():
-        _check_storage_value(file, name, key, value)
+        _check_storage_value(at, key, value)
     single = {key: _text(value) for key, value in table.items() if spelled(key) != _CONF_DIR}
-    _refuse_unknown(file, name, single)
-    return tuple({**_directory(file, name, table), **single}.items())
+    _refuse_unknown(at, name, single)
+    return tuple({**_directory(at, directories), **single}.items())
 
 
-def _refuse_unknown(file: TomlFile, name: str, options: Mapping[str, str]) -> None:
+def _refuse_unknown(at: FileTable, name: str, options: Mapping[str, str]) -> None:
     """Raise for a table that would hold for no filesystem, or with an option that has no effect."""
     if not name:
         return  # options for every filesystem: each is checked where it is used
     scheme = name.partition(":")[0]
     if ":" not in name or scheme not in NAMES:
-        raise file.unknown(
-            "filesystem",
-            name,
-            f" in [{STORAGE}]",
-            [f"{each}:" for each in NAMES],
-            STORAGE,
-            name,
-        )
+        valid = [f"{each}:" for each in NAMES]
+        raise at.file.unknown("filesystem", name, f" in [{STORAGE}]", valid, *at.key)
     if uri.filesystem(name) != name:
-        raise file.error(
+        raise at.error(
             f"{name!r} in [{STORAGE}] must be a filesystem, such as {uri.filesystem(name)!r}: the"
-            " options of a storage hold for all of it",
-            STORAGE,
-            name,
+            " options of a storage hold for all of it"
         )
     for key in unknown_options(scheme, options):
-        raise file.error(unknown_option(scheme, key, [_CONF_DIR]), STORAGE, name, key)
+        raise at.error(unknown_option(scheme, key, [_CONF_DIR]), key)
 
 
-def _check_storage_value(file: TomlFile, name: str, key: str, value: object) -> None:
+def _check_storage_value(at: FileTable, key: str, value: object) -> None:
     if spelled(key) == _CONF_DIR:
         is_valid, expected = isinstance(value, str) and bool(value), "a string that is not empty"
     else:
@@ -323,17 +312,16 @@ def _check_storage_value(file: TomlFile, name: str, key: str, value: object) -> 
     if isinstance(value, dict):
         expected += '; write a key with dots in quotes, "dfs.nameservices"'
     if not is_valid:
-        raise file.error(f'{key!r} in [{STORAGE}."{name}"] must be {expected}', STORAGE, name, key)
+        raise at.error(f"{key!r} in {at.title} must be {expected}", key)
 
 
-def _directory(file: TomlFile, name: str, table: Mapping[str, Any]) -> dict[str, str]:
-    key = next((key for key in table if spelled(key) == _CONF_DIR), None)
-    try:
-        return read(Path(table[key])) if key is not None else {}
-    except UsageError as error:
-        raise file.error(
-            f'{key!r} in [{STORAGE}."{name}"]: {error}', STORAGE, name, str(key)
-        ) from error
+def _directory(at: FileTable, directories: Mapping[str, str]) -> dict[str, str]:
+    for key, directory in directories.items():  # one at most
+        try:
+            return read(Path(directory))
+        except UsageError as error:
+            raise at.error(f"{key!r} in {at.title}: {error}", key) from error
+    return {}
 
 
 def _text(value: object) -> str:

@@ -71,10 +71,7 @@ def _table(values: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": {
-            **properties,
-            **{other: properties[name] for name, other in others.items()},
-        },
+        "properties": {**properties, **{other: properties[name] for name, other in others.items()}},
         "dependencies": {other: _without(name) for name, other in others.items()},
     }
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from click.core import ParameterSource
 
 from cpreplicate.cli import (
     config,
@@ -21,7 +20,7 @@ from cpreplicate.cli import (
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config import add_storages, storages_of
 from cpreplicate.cli.metrics_file import fleet_metrics
-from cpreplicate.cli.option import Option, OptionParameter, files, given
+from cpreplicate.cli.option import OptionParameter, files, given
 from cpreplicate.cli.report_file import page_writer
 from cpreplicate.cli.requests import (
     build,
@@ -31,7 +30,7 @@ from cpreplicate.cli.requests import (
     sync_request,
 )
 from cpreplicate.cli.results import show_change, show_read
-from cpreplicate.cli.toml_file import TomlFile
+from cpreplicate.cli.toml_file import FileTable, TomlFile
 from cpreplicate.cli.toml_options import (
     checked,
     converted,
@@ -102,7 +101,8 @@ def fleet(
         if dry_run or metrics_file is not None or values["report_file"] is not None:
             raise click.UsageError("--every does not go with --dry-run, --metrics-file or --report")
         return _serve(configuration, every, defaults, forced, output, values)
-    _refuse_of_service(values)
+    if build(services.ServiceOptions, values).is_observed:
+        raise click.UsageError("--metrics and --heartbeat need --every TIME")
     with fleet_metrics(None if dry_run else metrics_file, configuration) as record:
         file = TomlFile(configuration)
         _refuse_mistakes(file)
@@ -116,20 +116,6 @@ def fleet(
     show = show_read if dry_run else show_change
     code = show(report, output, page=page_writer(values["report_file"], report))
     return report.exit_code or code
-
-
-def _refuse_of_service(values: Mapping[str, Any]) -> None:
-    """Raise `click.UsageError` for options of a service. Those of a file may be for another run."""
-    context = click.get_current_context()
-    given = {
-        option.name
-        for option in service_options.SERVICE
-        if context.get_parameter_source(option.field) is ParameterSource.COMMANDLINE
-    }
-    asked = {name for name in ("metrics", "heartbeat") if values[name] is not None}
-    if needing := sorted(asked | given - {"metrics", "shard"}):
-        names = ", ".join(f"--{name}" for name in needing)
-        raise click.UsageError(f"{names}: of a service, which needs --every TIME")
 
 
 def _serve(
@@ -325,7 +311,8 @@ def _configured(
     file: TomlFile, sides: Sides, defaults: Mapping[str, Any], forced: Mapping[str, Any]
 ) -> _Configured:
     """Return what a file configures. Raises `click.UsageError` with the line of a mistake."""
-    in_file = _table(file, "defaults", file.tables.get("defaults", {}), "defaults")
+    at = FileTable(file, _TITLES["defaults"], ("defaults",))
+    in_file = _table(at, "defaults", file.tables.get("defaults", {}))
     all_defaults = {**defaults, **in_file}
     jobs = [{**table, **forced} for table in _tables(file, "job", all_defaults)]
     roots = [{**table, **forced} for table in _tables(file, "root", all_defaults)]
@@ -340,11 +327,11 @@ def _configured(
 def _tables(file: TomlFile, kind: str, defaults: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the values of each table of a kind, which must include source and target."""
     for index, table in enumerate(file.tables.get(kind, [])):
-        values = {**defaults, **_table(file, kind, table, kind, index)}
+        at = FileTable(file, _TITLES[kind], (kind, index))
+        values = {**defaults, **_table(at, kind, table)}
         for option in (options.SOURCE_OF_JOB, options.TARGET_OF_JOB):
             if option.field not in values:
-                message = f'{_TITLES[kind]} has no {option.name!r}; write {option.name} = "…"'
-                raise file.error(message, kind, index)
+                raise at.error(f'{at.title} has no {option.name!r}; write {option.name} = "…"')
         yield values
 
 
@@ -358,36 +345,30 @@ def _job(values: Mapping[str, Any], sides: Sides, is_discovered: bool) -> Job:
     return build(Job, values, name=name, request=request, is_discovered=is_discovered)
 
 
-def _table(file: TomlFile, kind: str, table: object, *key: str | int) -> dict[str, Any]:
+def _table(at: FileTable, kind: str, table: object) -> dict[str, Any]:
     """Return the values of a table by the names of their fields.
 
     The options of `sync` pass the converters of its command line. Raises `click.UsageError` with
     the line of a mistake.
     """
     if not isinstance(table, dict):
-        raise file.error(f"{kind!r} must be a table: write {_TITLES[kind]}", *key)
-    refuse_two_spellings(file, _TITLES[kind], table, *key)
-    keys = _keys_of(kind)
+        raise at.error(f"{kind!r} must be a table: write {at.title}")
+    refuse_two_spellings(at, table)
+    keys = {option.name: option for option in options.FLEET_TABLES[kind]}
     values = {}
     for name, value in table.items():
         option = keys.get(spelled(name))
         if option is None:
-            raise _unknown(file, kind, spelled(name), *key, name)
+            raise _unknown(at, spelled(name), keys, name)
         parameter = OptionParameter(option, "fleet")
-        raw = checked(file, _TITLES[kind], parameter, value, *key, name)
-        values[option.field] = converted(file, _TITLES[kind], parameter, raw, *key, name)
+        raw = checked(at, name, parameter, value)
+        values[option.field] = converted(at, name, parameter, raw)
     return values
 
 
-def _keys_of(kind: str) -> dict[str, Option]:
-    """Return the options that a table of a kind may hold, by their keys."""
-    return {option.name: option for option in options.FLEET_TABLES[kind]}
-
-
-def _unknown(file: TomlFile, kind: str, name: str, *key: str | int) -> click.UsageError:
+def _unknown(at: FileTable, name: str, valid: Collection[str], key: str) -> click.UsageError:
     if name in parameters_of(fleet):
-        return file.error(
-            f"unknown key {name!r} in {_TITLES[kind]}: give --{name} on the command line of fleet",
-            *key,
+        return at.error(
+            f"unknown key {name!r} in {at.title}: give --{name} on the command line of fleet", key
         )
-    return file.unknown("key", name, f" in {_TITLES[kind]}", _keys_of(kind), *key)
+    return at.unknown("key", name, valid, key)

@@ -22,7 +22,7 @@ from cpreplicate.cli.requests import (
 from cpreplicate.cli.results import show_change, show_read, showing_refused_plan
 from cpreplicate.cli.selection import confirm, selected
 
-_ONLY_WITH_ALL = ("include", "max_lag", "skip_lagging", "yes", "sealed_after")
+_ONLY_WITH_ALL = ("include", "skip_lagging", "yes", "sealed_after")
 _NOT_WITH_ALL = (
     *("job", "checkpoint", "as_of", "with_positions", "content", "sample", "replica_of"),
 )
@@ -43,6 +43,8 @@ _NOT_WITH_ALL = (
         **exit_codes.RUNNER,
         3: "--all: not every replica was promoted; the result has the exit code of each",
         4: "the replica cannot be restored; it was left unchanged",
+        6: "refused for safety; also if the checkpoint that it was promoted with is gone",
+        21: "--max-lag: the source is, or may be, further ahead; nothing was changed",
         **exit_codes.STOPPED,
     },
     options=(
@@ -74,13 +76,14 @@ def promote(replica: str, job: str | None, every: bool, output: Any, **values: A
     if values["checkpoint"] is not None and values["as_of"] is not None:
         raise click.UsageError("--checkpoint and --as-of both choose a checkpoint: give one")
     notify = start_narration(values)
-    side = target_side(values)
+    sides = sides_of(values)
     request = build(
         operation.PromoteRequest,
         values,
-        replica=selected(replica, job, side),
+        replica=selected(replica, job, sides.target, sides.source),
         content=sample_of(values),
-        side=side,
+        side=sides.target,
+        source=sides.source,
         execution=execution_of(values),
         kafka=asked_kafka(values),
     )
@@ -107,7 +110,8 @@ def _promote_all(place: str, output: Any, values: dict[str, Any]) -> int:
         kafka=asked_kafka(values),
     )
     jobs = operation.candidates(request)
-    confirm(f"Seal the replicas of {len(jobs)} jobs, so that they are not synced further?", values)
+    taken = sum(job.is_taken for job in jobs)
+    confirm(f"Seal the replicas of {taken} jobs, so that they are not synced further?", values)
     report = operation.promote_all(jobs, request, notify)
     show = show_read if request.dry_run else show_change
     return show(report, output) or report.exit_code

@@ -40,13 +40,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("checkpoint", callback=location, shell_complete=files)
-@click.argument(
-    "later",
-    required=False,
-    metavar="[LATER]",
-    callback=location,
-    shell_complete=files,
-)
+@click.argument("later", required=False, metavar="[LATER]", callback=location, shell_complete=files)
 def inspect(
     checkpoint: str,
     later: str | None,

@@ -328,12 +328,7 @@ INTEGER = _whole_number(click.INT)
 COUNT = _whole_number(click.IntRange(1), "N", count)
 COUNT_OR_NONE = _whole_number(click.IntRange(0), "N", count)
 RATE = Kind(
-    "number",
-    "N",
-    call_rate,
-    click_type=click.FLOAT,
-    toml_types=(int, float),
-    expected="a number",
+    "number", "N", call_rate, click_type=click.FLOAT, toml_types=(int, float), expected="a number"
 )
 TIME = _number("time", "TIME", seconds)
 PAUSE = _number("time", "TIME", pause)

@@ -315,6 +315,11 @@ CHECK_CONTENT = basic(
     "Read the files that are kept, and copy again those whose content differs from the recorded"
     " one.",
 )
+REPAIR = basic(
+    "repair",
+    "Copy again what is damaged or missing of SOURCE, a checkpoint that the replica keeps. Publish"
+    " and withdraw no other one.",
+)
 OF_REPLICA = (*OF_TARGET, *ACCESS, *OUTPUT)  # of a command that has no SOURCE
 REPLICATE = (*PLAN, *CONF, *ACCESS, ACTIONS, *OUTPUT)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli.toml_file import TomlFile
+from cpreplicate.cli.toml_file import FileTable, TomlFile
 from cpreplicate.core import uri
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.storage.sides import STORAGES
@@ -30,7 +30,10 @@ def places_of(file: TomlFile, absolute: Callable[[str], str]) -> dict[str, str]:
     tables = file.tables.get(PLACES, {})
     if not isinstance(tables, dict):
         raise file.error(f"{PLACES!r} must hold tables, such as [{PLACES}.dcA]", PLACES)
-    return {name: _url(file, name, table, absolute) for name, table in tables.items()}
+    return {
+        name: _url(FileTable(file, f"[{PLACES}.{name}]", (PLACES, name)), name, table, absolute)
+        for name, table in tables.items()
+    }
 
 
 def use(context: click.Context, places: Mapping[str, str]) -> None:
@@ -80,55 +83,40 @@ def _places_in_use() -> Mapping[str, str]:
     return found
 
 
-def _url(file: TomlFile, name: str, table: Any, absolute: Callable[[str], str]) -> str:
-    _refuse_name(file, name)
+def _url(at: FileTable, name: str, table: Any, absolute: Callable[[str], str]) -> str:
+    _refuse_name(at, name)
     if not isinstance(table, dict) or not isinstance(table.get(_URL), str):
-        raise file.error(
-            f"[{PLACES}.{name}] must have a `{_URL}`, such as {_URL} = 'hdfs://dcA/flink'",
-            PLACES,
-            name,
-        )
+        raise at.error(f"{at.title} must have a `{_URL}`, such as {_URL} = 'hdfs://dcA/flink'")
     for key in table.keys() - {_URL}:
-        raise file.error(
-            f"unknown key {key!r} in [{PLACES}.{name}]; how its storage is reached stands in"
+        raise at.error(
+            f"unknown key {key!r} in {at.title}; how its storage is reached stands in"
             ' [storage."hdfs://…"]',
-            PLACES,
-            name,
             key,
         )
-    return _checked(file, name, table[_URL], absolute)
+    return _checked(at, table[_URL], absolute)
 
 
-def _refuse_name(file: TomlFile, name: str) -> None:
+def _refuse_name(at: FileTable, name: str) -> None:
     if name.lower() in STORAGES:
-        raise file.error(f"a place cannot have the name of a scheme, {name!r}", PLACES, name)
+        raise at.error(f"a place cannot have the name of a scheme, {name!r}")
     if not re.fullmatch(NAME, name):
-        raise file.error(
-            f"{name!r} is no name of a place: two or more letters, digits, '.', '_' and '-'",
-            PLACES,
-            name,
+        raise at.error(
+            f"{name!r} is no name of a place: two or more letters, digits, '.', '_' and '-'"
         )
 
 
-def _checked(file: TomlFile, name: str, url: str, absolute: Callable[[str], str]) -> str:
+def _checked(at: FileTable, url: str, absolute: Callable[[str], str]) -> str:
     try:
         found = absolute(url)
     except (click.BadParameter, CpreplicateError) as error:
         message = error.message if isinstance(error, click.BadParameter) else str(error)
-        raise file.error(f"`{_URL}` in [{PLACES}.{name}]: {message}", PLACES, name, _URL) from error
+        raise at.error(f"`{_URL}` in {at.title}: {message}", _URL) from error
     if uri.is_relative(url):  # it would be another place in each working directory
-        raise file.error(
-            f"`{_URL}` in [{PLACES}.{name}] must be a URI or an absolute path, such as {found}, not"
+        raise at.error(
+            f"`{_URL}` in {at.title} must be a URI or an absolute path, such as {found}, not"
             f" {url!r}",
-            PLACES,
-            name,
             _URL,
         )
     if found.partition(":")[0] not in STORAGES:
-        raise file.error(
-            f"`{_URL}` in [{PLACES}.{name}] has no known scheme: {', '.join(STORAGES)}",
-            PLACES,
-            name,
-            _URL,
-        )
+        raise at.error(f"`{_URL}` in {at.title} has no known scheme: {', '.join(STORAGES)}", _URL)
     return found

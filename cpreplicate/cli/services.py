@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import click
 from cpreplicate.cli import signals
 from cpreplicate.cli.requests import build
 from cpreplicate.cli.results import show_one_of_many
+from cpreplicate.core.clock import Clock
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import NotThere, UsageError
 
@@ -150,7 +150,7 @@ class FollowOptions:
         from cpreplicate.operations.jobs.flink_jobs import FlinkJobs
 
         if self.jobs_under is not None:
-            return JobsUnder(template.source, template, notify, shard)
+            return JobsUnder(template, notify, shard)
         self._headers()  # a mistake ends the command now
         for url in self.flink:
             address.parse(url)
@@ -300,6 +300,7 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
                 service.discovered,
                 lambda path: page_of(path, service.restore_points),
                 counts,
+                service.clock,
             )
         )
         narrate(f"metrics and probes at http://{served}")
@@ -307,13 +308,15 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
         return lambda: None
     from cpreplicate.output.heartbeat import Heartbeat
 
-    heartbeat = Heartbeat(options.heartbeat, options.max_lag, write_warning)
+    heartbeat = Heartbeat(
+        options.heartbeat, options.max_lag, write_warning, clock=service.clock.now
+    )
 
     def beat() -> None:
         if not service.is_blind(options.max_lag):
             heartbeat.update(service.observations())
 
-    return _every(_HEARTBEAT_PAUSE, beat)
+    return _every(_HEARTBEAT_PAUSE, beat, service.clock)
 
 
 def _kept_in_kubernetes(
@@ -328,18 +331,19 @@ def _kept_in_kubernetes(
     from cpreplicate.output.log import write_warning
 
     objects = connect(namespace)
-    keeper = SnapshotKeeper(objects, service.restore_points, Sparing(write_warning))
+    warn = Sparing(write_warning, service.clock)
+    keeper = SnapshotKeeper(objects, service.restore_points, warn, service.clock)
     return stack.enter_context(keeper).counts
 
 
-def _every(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
+def _every(seconds: float, function: Callable[[], None], clock: Clock) -> Callable[[], None]:
     """Return a function that calls another one, but not again within so many seconds."""
     last = -seconds
 
     def call() -> None:
         nonlocal last
-        if time.monotonic() - last >= seconds:
-            last = time.monotonic()
+        if (now := clock.monotonic()) - last >= seconds:
+            last = now
             function()
 
     return call

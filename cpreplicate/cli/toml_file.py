@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -83,6 +83,24 @@ class TomlFile:
         return click.UsageError(
             f"{self.path}:{line}: {message}" if line else f"{self.path}: {message}"
         )
+
+
+class FileTable(NamedTuple):
+    """A table of a file: what messages call it, and the names that lead to it."""
+
+    file: TomlFile
+    title: str
+    key: Key
+
+    def error(self, message: str, *key: str | int) -> click.UsageError:
+        """Return an error with the line of a key of the table, or of the table."""
+        return self.file.error(message, *self.key, *key)
+
+    def unknown(
+        self, kind: str, name: str, valid: Collection[str], *key: str | int
+    ) -> click.UsageError:
+        """Return the error for a name in the table that is not in `valid`."""
+        return self.file.unknown(kind, name, f" in {self.title}", valid, *self.key, *key)
 
 
 def _lines_of_keys(text: str) -> dict[Key, int]:

@@ -9,7 +9,7 @@ import click
 
 from cpreplicate.cli.kinds import TEXT
 from cpreplicate.cli.option import OptionParameter
-from cpreplicate.cli.toml_file import TomlFile
+from cpreplicate.cli.toml_file import FileTable
 from cpreplicate.errors import CpreplicateError
 
 
@@ -50,15 +50,13 @@ def is_general(parameters: Collection[OptionParameter]) -> bool:
     )
 
 
-def refuse_two_spellings(
-    file: TomlFile, title: str, table: Mapping[str, Any], *key: str | int
-) -> None:
+def refuse_two_spellings(at: FileTable, table: Mapping[str, Any]) -> None:
     """Raise `click.UsageError` for a key that a table has with `-` and with `_`."""
     first: dict[str, str] = {}
     for name in table:
         if (other := first.setdefault(spelled(name), name)) != name:
-            raise file.error(
-                f"{other!r} and {name!r} in {title} are one key. Keep one of them", *key, name
+            raise at.error(
+                f"{other!r} and {name!r} in {at.title} are one key. Keep one of them", name
             )
 
 
@@ -68,9 +66,7 @@ def _key_of(parameter: click.Parameter) -> str:
     return spelled(parameter.name or "")
 
 
-def checked(
-    file: TomlFile, title: str, parameter: click.Parameter, value: object, *key: str | int
-) -> Any:
+def checked(at: FileTable, key: str, parameter: click.Parameter, value: object) -> Any:
     """Return the raw value of a parameter: a list where several may be given.
 
     Raises `click.UsageError` with the line of a value of the wrong type.
@@ -81,25 +77,21 @@ def checked(
     values = value if is_multiple and isinstance(value, list) else [value]
     if not all(map(kind.accepts, values)):
         expected = f"{kind.expected}, or an array of them" if is_multiple else kind.expected
-        raise file.error(
-            f"{key[-1]!r} in {title} must be {expected}, not {_description(value)}", *key
-        )
+        raise at.error(f"{key!r} in {at.title} must be {expected}, not {_description(value)}", key)
     return values if is_multiple else value
 
 
-def converted(
-    file: TomlFile, title: str, parameter: click.Parameter, raw: object, *key: str | int
-) -> Any:
+def converted(at: FileTable, key: str, parameter: click.Parameter, raw: object) -> Any:
     """Return the value that the command line makes of a raw one.
 
     Raises `click.UsageError` with the line of what the parameter does not accept.
     """
-    context = click.Context(click.Command(title), parent=click.get_current_context())
+    context = click.Context(click.Command(at.title), parent=click.get_current_context())
     try:
         return parameter.process_value(context, raw)
     except (click.UsageError, CpreplicateError) as error:
         message = error.message if isinstance(error, click.UsageError) else str(error)
-        raise file.error(f"{key[-1]!r} in {title}: {message}", *key) from error
+        raise at.error(f"{key!r} in {at.title}: {message}", key) from error
 
 
 def _description(value: object) -> str:

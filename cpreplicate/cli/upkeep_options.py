@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cpreplicate.cli import kinds
-from cpreplicate.cli.option import basic, limit, path, storage
+from cpreplicate.cli.option import Option, basic, limit, path, storage
 from cpreplicate.cli.options import MAX_DELETE, PATHS, PROMOTED
 
 SELECTED_JOB = basic(
@@ -49,11 +49,16 @@ PROMOTE_ALL = (
     INCLUDE,
     limit(
         "max-lag",
-        "With --all, list the replicas first that lag more: behind the source if that answers, else"
-        " behind the newest checkpoint of all replicas.",
+        "Refuse a replica whose source is ahead by more (exit 21). If the source does not answer,"
+        " also one replica whose checkpoint is older; with --all, list first what is older than the"
+        " newest of all replicas by more.",
         kinds.TIME,
     ),
-    basic("skip-lagging", "Leave the replicas that lag more than --max-lag as they are."),
+    basic(
+        "skip-lagging",
+        "With --all, also leave the replicas as they are whose source does not answer, and that are"
+        " older than the newest checkpoint of all replicas by more than --max-lag.",
+    ),
     YES,
 )
 UNSEAL_ALL = (
@@ -114,48 +119,41 @@ UNSEAL = (
     basic("no-job-uses-it", "Instead of --job: you know that no job needs the replica's files."),
 )
 
-KAFKA = (
-    storage(
-        "kafka",
-        "The Kafka at which the job will start. Needs the extra `kafka`.",
-        kinds.LINE,
-        metavar="HOST:PORT[,...]",
-    ),
-    storage(
-        "kafka-conf",
-        "Properties of librdkafka for --kafka, such as security.protocol, one `key=value` a line.",
-        kinds.FILE,
-    ),
-)
+
+def _kafka_to(text: str) -> tuple[Option, ...]:
+    """Return the options of a Kafka, with what a command asks it."""
+    return (
+        storage("kafka", text, kinds.LINE, metavar="HOST:PORT[,...]"),
+        storage(
+            "kafka-conf",
+            "Properties of librdkafka for --kafka, such as security.protocol, one `key=value` a"
+            " line.",
+            kinds.FILE,
+        ),
+    )
+
+
 SAME_KAFKA = storage(
     "same-kafka",
     "--kafka is the Kafka that the job read from and wrote to: it knows pending transactions.",
 )
 CHECKED_KAFKA = (
-    replace(
-        KAFKA[0],
-        help="Promote the newest checkpoint from which a job can go on at this Kafka: its positions"
-        " exist there, and no transaction is pending. Else exit with 6. Needs the extra `kafka`.",
+    *_kafka_to(
+        "Promote the newest checkpoint from which a job can go on at this Kafka: its positions"
+        " exist there, and no transaction is pending. Else exit with 6. Needs the extra `kafka`."
     ),
-    KAFKA[1],
     SAME_KAFKA,
 )
 DIAGNOSED_KAFKA = (
-    replace(
-        KAFKA[0],
-        help="Also check whether a job could go on from the newest checkpoint of SOURCE at this"
-        " Kafka. Needs the extra `kafka`.",
+    *_kafka_to(
+        "Also check whether a job could go on from the newest checkpoint of SOURCE at this Kafka."
+        " Needs the extra `kafka`."
     ),
-    KAFKA[1],
     SAME_KAFKA,
 )
-TRAILING_KAFKA = (
-    replace(
-        KAFKA[0],
-        help="Show by how many records the topics of this Kafka trail each replica. Reads the"
-        " newest _metadata of each. Needs the extra `kafka`.",
-    ),
-    KAFKA[1],
+TRAILING_KAFKA = _kafka_to(
+    "Show by how many records the topics of this Kafka trail each replica. Reads the newest"
+    " _metadata of each. Needs the extra `kafka`."
 )
 REBASE = (
     SELECTED_JOB,
@@ -201,7 +199,7 @@ REBASE = (
         kinds.TEXT,
         metavar="NAME",
     ),
-    *KAFKA,
+    *_kafka_to("The Kafka at which the job will start. Needs the extra `kafka`."),
 )
 
 STATUS = (

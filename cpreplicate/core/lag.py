@@ -14,11 +14,13 @@ class Newest(NamedTuple):
     """The newest completed checkpoint of a source or a replica.
 
     `completed` is the time at which it was completed at the source, in seconds since the epoch; 0
-    if the storage does not date it.
+    if the storage does not date it. `is_dated`: it is by the clock of the source. Else it is not
+    known, or another storage's, and says nothing of which checkpoint is newer.
     """
 
     checkpoint_id: int
     completed: float
+    is_dated: bool = True
 
     def is_older(self, other: Newest) -> bool:
         """Return whether `other` was completed later. The number decides if one is not dated."""
@@ -37,6 +39,8 @@ def is_behind(source: Newest | None, replica: Newest | None) -> bool:
         return False
     if replica is None or source.checkpoint_id != replica.checkpoint_id:
         return True
+    if not (source.is_dated and replica.is_dated):
+        return False
     return 0 < replica.completed < source.completed - _SAME
 
 

@@ -84,10 +84,7 @@ def extents(members: MemberTable) -> dict[str, int]:
 
 
 def to_pack(
-    copies: Iterable[Action],
-    needed: FileTable,
-    plain: Container[str],
-    packing: PackOptions,
+    copies: Iterable[Action], needed: FileTable, plain: Container[str], packing: PackOptions
 ) -> frozenset[str]:
     """Return the targets of copies that become members of packs.
 

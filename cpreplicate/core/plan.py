@@ -123,7 +123,8 @@ class Plan:
     kept packed files. `repacks` move members of sparse packs from their places `moving` to a new
     pack. `reused` are the places from which copies are made within the target, by their targets.
     `strangers` are the targets of copies at which a file of another program lies, and its length:
-    it is compared with the source's, and never overwritten.
+    it is compared with the source's, and never overwritten. `repairs`: the checkpoint is one that
+    the replica keeps, and stays as new or old as it is.
     """
 
     source: str
@@ -146,6 +147,7 @@ class Plan:
     moving: MemberTable = field(default_factory=lambda: NO_MEMBERS)
     reused: Mapping[str, TargetCopy] = field(default_factory=dict)
     strangers: Mapping[str, int] = field(default_factory=dict)
+    repairs: bool = False
 
     @property
     def empty(self) -> bool:

@@ -93,7 +93,10 @@ class Client:
         line = self._line
         line.asked = url
         try:
-            answer: Answer = _within(self._limits.seconds, lambda: self._follow(line, url))
+            call = in_thread(lambda: self._follow(line, url), "rest")
+            if not call.wait_or_be_cancelled(self._limits.seconds):
+                raise _silent(self._limits.seconds)
+            answer = call.result()
         except BaseException as error:
             line.cut()
             self._line = self._new_line()
@@ -288,14 +291,6 @@ def _pools(wires: _Wires) -> dict[str, type[HTTPConnectionPool]]:
         ConnectionCls = Secure
 
     return {"http": PlainPool, "https": SecurePool}
-
-
-def _within(seconds: float, function: Callable[[], Answer]) -> Answer:
-    """Return what a function returns in a thread. Raises `Silent` if that takes too long."""
-    call = in_thread(function, "rest")
-    if not call.wait_or_be_cancelled(seconds):
-        raise _silent(seconds)
-    return call.result()
 
 
 def _silent(seconds: float) -> Silent:

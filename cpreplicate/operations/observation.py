@@ -125,9 +125,10 @@ class Observation:
         """
         self.unchanged(now)
         self.replica, self.readiness = report.plan.replica, "ready"
-        self.stands(Standing(report.starting, report.completed), now)
         self.seconds.update(report.phases)
-        self._replicated(report, now)
+        if not report.plan.repairs:  # that of an older point
+            self.stands(Standing(report.starting, report.completed), now)
+            self._replicated(report, now)
         if not report.plan.empty:
             self._count(report.plan, frozenset(report.undeleted))
             self.took(report.seconds)
@@ -185,10 +186,10 @@ class Observation:
         """Record what a failed sync saw. If it saw nothing, what was seen before holds."""
         if self.is_lease_held:
             self.readiness = "lease"
-        elif is_sealed:  # promoted already
-            self.readiness = "ready"
         elif obstacle is not None:
             self.readiness = obstacle
+        elif is_sealed:  # promoted already
+            self.readiness = "ready"
         elif self.readiness == "lease":  # it may be free by now
             self.readiness = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import Literal, cast
 from cpreplicate.core.notify import Notify, named
 from cpreplicate.errors import (
     CpreplicateError,
+    Lagging,
     LeaseHeld,
     NotAtKafka,
     NotThere,
@@ -19,21 +21,20 @@ from cpreplicate.errors import (
     exit_code_of,
 )
 from cpreplicate.operations.log_context import begin_job
-from cpreplicate.operations.replica_status import ReplicaStatus
+from cpreplicate.operations.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.operations.replicas import ReplicaRef
 from cpreplicate.operations.selection import Named, newest_of_name
+from cpreplicate.operations.source_look import SourceLook, SourceSeen
 from cpreplicate.operations.status import status
 from cpreplicate.operations.upkeep.kafka_check import KafkaAsked, KafkaCheck, ListedOnce
 from cpreplicate.operations.upkeep.promote import PromoteRequest, Promotion, promote
 from cpreplicate.storage import Sides
 
-Outcome = Literal["promoted", "sealed before", "can be promoted", "lagging", "failed"]
+Outcome = Literal["promoted", "sealed before", "can be promoted", "not taken", "lagging", "failed"]
 
 AT_ONCE = 16  # replicas: most of the time each waits for a storage
 _WAITING_AT_ONCE = 200  # for leases of other runs
-_LOOK = 5.0  # seconds for a call to a source, which may be lost
 _NOT_RESTORABLE = 4
-_LAGGING = 21
 SOME_FAILED = 3
 
 
@@ -41,9 +42,11 @@ SOME_FAILED = 3
 class PromoteAllRequest:
     """Which replicas are promoted: those whose jobs have a name that matches `include`, if any.
 
-    A job without a name has its id. A replica that lags more than `max_lag` seconds is listed
-    first, or with `skip_lagging` left as it is. With `kafka`, of each replica the newest checkpoint
-    is promoted that its job can go on from there. With `dry_run` nothing is changed.
+    A job without a name has its id. A replica whose source is seen to be ahead by more than
+    `max_lag` seconds is left as it is. If the source does not answer, one that is that much older
+    than the newest of all is listed first, or with `skip_lagging` left as it is, too. With `kafka`,
+    of each replica the newest checkpoint is promoted that its job can go on from there. With
+    `dry_run` nothing is changed.
     """
 
     replicas: tuple[ReplicaRef, ...]
@@ -60,22 +63,31 @@ class PromoteAllRequest:
 class JobPromotion:
     """What became of the replica of one job.
 
-    `lag` is in seconds: with `max_lag` behind the source, if that answers, else behind the newest
-    checkpoint of all replicas; None if it has no checkpoint. `why` is why this replica was taken,
-    if the job has several. If it failed, `exit_code` and `error` are those with which
-    `promote` would end, and `not_at_kafka` has what is in the way at a Kafka.
+    `lag` is in seconds behind the source, as of `status`; None if that is not known, and then
+    `behind_newest` counts, by how many seconds its newest checkpoint is older than the newest one
+    of all replicas; None if it has no checkpoint. `seen` is what was asked of the source. `why` is
+    why this replica was taken, or not, if the job has several. If it failed, `exit_code` and
+    `error` are those with which `promote` would end, and `not_at_kafka` has what is in the way at a
+    Kafka.
     """
 
     name: str
     replica: str
     outcome: Outcome
     lag: float | None = None
+    behind_newest: float | None = None
+    seen: SourceSeen | None = None
     is_lagging: bool = False
     why: str | None = None
     promotion: Promotion | None = None
     exit_code: int = 0
     error: str | None = None
     not_at_kafka: KafkaCheck | None = None
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether this replica is, or would be, promoted for its job, unless it fails."""
+        return self.outcome not in ("not taken", "lagging", "failed")
 
 
 @dataclass(frozen=True)
@@ -98,23 +110,20 @@ class PromotionOfAll:
 def candidates(request: PromoteAllRequest) -> list[JobPromotion]:
     """Return the replica of each job as it would be promoted, and those that cannot be.
 
-    Of a name, whose job restarted, it is the one with the newest checkpoint. Nothing is changed.
+    Of a name, whose job restarted, it is the one with the newest checkpoint; the others are among
+    them as not taken. Sources are asked for seconds only: they may be lost. Nothing is changed.
     Raises `NotThere` if there is no replica of such a name.
     """
-    sides = request.sides
-    if request.max_lag is not None:
-        source = replace(sides.source, retry_for=0.0, patience=_LOOK)
-        sides = sides._replace(source=source)
-    rows = status(request.replicas, sides, with_source=request.max_lag is not None).replicas
+    found = status(request.replicas, request.sides, is_urgent=True)
     chosen = [
         candidate
-        for name, group in _by_name(rows).items()
+        for name, group in _by_name(found.replicas).items()
         if is_included(name, request.include)
         for candidate in _of_name(name, group, request)
     ]
     if not chosen:
         raise NotThere(f"there is no replica{_of_names(request.include)}. Nothing was done")
-    return _with_lags(chosen, rows, request)
+    return _with_lags(chosen, found, request)
 
 
 def promote_all(
@@ -150,7 +159,7 @@ def _each(
 
 
 def _promoted(job: JobPromotion, request: PromoteAllRequest, notify: Notify) -> JobPromotion:
-    if job.exit_code or job.outcome == "lagging":
+    if job.exit_code or not job.is_taken:
         return job
     begin_job(job.name)
     asked = PromoteRequest(
@@ -159,6 +168,7 @@ def _promoted(job: JobPromotion, request: PromoteAllRequest, notify: Notify) -> 
         side=request.sides.target,
         dry_run=request.dry_run,
         kafka=request.kafka,
+        seen=job.seen,
     )
     try:
         promotion = promote(asked, named(job.name, notify))
@@ -197,59 +207,76 @@ def name_of(row: ReplicaStatus) -> str:
 def _of_name(
     name: str, rows: Sequence[ReplicaStatus], request: PromoteAllRequest
 ) -> Iterator[JobPromotion]:
-    """Yield the replica of a job that is promoted, or each of them if none can be chosen."""
-    why = None
-    chosen = rows[0]
+    """Yield the replicas of a name: the one that is promoted, or none if it cannot be chosen."""
+    why, chosen = None, rows[0].observed.replica
     if len(rows) > 1:
         known = [Named(row.observed.replica, row.recorded) for row in rows]
+        seen = {
+            row.observed.replica: row.observed.source_newest
+            for row in rows
+            if row.observed.source_newest is not None
+        }
         try:
-            selected = newest_of_name(known, request.sides.target)
+            selected = newest_of_name(known, request.sides.target, seen)
         except (CpreplicateError, OSError) as error:
             for row in rows:
                 yield _failed(JobPromotion(name, row.observed.replica, "failed"), error)
             return
-        why = selected.why
-        chosen = next(row for row in rows if row.observed.replica == selected.replica)
-    outcome: Outcome = "promoted" if chosen.sealed is None else "sealed before"
-    yield JobPromotion(name, chosen.observed.replica, outcome, why=why)
+        why, chosen = selected.why, selected.replica
+    for row in rows:
+        outcome: Outcome = "promoted" if row.sealed is None else "sealed before"
+        if row.observed.replica != chosen:
+            outcome = "not taken"
+        yield JobPromotion(name, row.observed.replica, outcome, why=why)
 
 
 def _with_lags(
-    jobs: Sequence[JobPromotion], rows: Sequence[ReplicaStatus], request: PromoteAllRequest
+    jobs: Sequence[JobPromotion], found: FleetStatus, request: PromoteAllRequest
 ) -> list[JobPromotion]:
     """Return the candidates with their lags."""
-    now, by_replica = time.time(), {row.observed.replica: row for row in rows}
+    by_replica = {row.observed.replica: row for row in found.replicas}
     completed = [
         row.observed.replica_newest.completed
-        for row in rows
+        for row in found.replicas
         if row.observed.replica_newest is not None
     ]
     newest = max(completed, default=0.0)
-    lags = {path: _lag(row, newest, now) for path, row in by_replica.items()}
-    return [_with_lag(job, lags[job.replica], request) for job in jobs]
+    return [_with_lag(job, by_replica[job.replica], found.now, newest, request) for job in jobs]
 
 
-def _lag(row: ReplicaStatus, newest: float, now: float) -> float | None:
-    """Return the lag behind the source, or behind the newest checkpoint of all replicas."""
+def _with_lag(
+    job: JobPromotion, row: ReplicaStatus, now: float, newest: float, request: PromoteAllRequest
+) -> JobPromotion:
     own, lag = row.observed.replica_newest, row.lag(now)
-    if lag is not None or own is None:
-        return lag
-    return newest - own.completed
-
-
-def _with_lag(job: JobPromotion, lag: float | None, request: PromoteAllRequest) -> JobPromotion:
+    look = SourceLook(row.observed.source_newest, row.source_error, row.is_source_known)
+    job = replace(
+        job,
+        lag=None if lag is None or math.isinf(lag) else lag,
+        behind_newest=None if own is None else newest - own.completed,
+        seen=SourceSeen(row.observed.source or None, look, now),
+    )
     limit = request.max_lag
-    is_lagging = limit is not None and (lag is None or lag > limit)
-    job = replace(job, lag=lag, is_lagging=is_lagging)
-    if not is_lagging or job.exit_code or not request.skip_lagging:
+    if limit is None or job.exit_code or not job.is_taken:
         return job
-    error = "it lags, and was left as it is (--skip-lagging)"
-    return replace(job, outcome="lagging", exit_code=_LAGGING, error=error)
+    known = job.behind_newest if job.lag is None else job.lag
+    if known is not None and known <= limit:
+        return job
+    job = replace(job, is_lagging=True)
+    if job.lag is not None:
+        return _left(job, f"its source is ahead by {row.observed.behind()} checkpoints")
+    return _left(job, "it lags") if request.skip_lagging else job
 
 
-def _worst_first(job: JobPromotion) -> tuple[bool, bool, float, str]:
-    lag = job.lag if job.lag is not None else 0.0
-    return (job.outcome != "failed", not job.is_lagging, -lag if job.is_lagging else 0.0, job.name)
+def _left(job: JobPromotion, reason: str) -> JobPromotion:
+    error = f"{reason}, more than --max-lag allows, and it was left as it is"
+    return replace(job, outcome="lagging", exit_code=Lagging.exit_code, error=error)
+
+
+def _worst_first(job: JobPromotion) -> tuple[bool, bool, bool, float, str]:
+    lag = job.lag if job.lag is not None else job.behind_newest or 0.0
+    is_left = job.outcome == "not taken"
+    failed = job.outcome == "failed"
+    return (not failed, not job.is_lagging, is_left, -lag if job.is_lagging else 0.0, job.name)
 
 
 def is_included(name: str, include: Sequence[str]) -> bool:

@@ -31,9 +31,10 @@ class ReplicaStatus:
     the newest checkpoint. `is_verified`: `verified` is about that, and found it restorable.
     `recorded` has the name that a sync recorded. `warnings` name links and checkpoints of others in
     the replica: `sync` and `promote` refuse it because of them. `has_links`: of links first.
-    `unfinished` is when a run left its journal that did not complete, or is at work, in seconds
-    since the epoch. `is_there`: there is a replica. `is_marked`: it has its marker. `is_damaged`:
-    `verified` is about the newest checkpoint, found it damaged, and no sync has repaired it since.
+    `refusal` is why `promote` refuses it, as of `readiness`. `unfinished` is when a run left its
+    journal that did not complete, or is at work, in seconds since the epoch. `is_there`: there is a
+    replica. `is_damaged`: `verified` is about the checkpoint that would be promoted, or was, found
+    it damaged, and no sync has repaired it since.
     `kafka_behind` is by how many records the topics of a Kafka trail its positions, None if it has
     none or one of its partitions does not exist there: then `kafka_missing` has the topics.
     `derived` are the checkpoints that `rebase` wrote in it. What was not looked for, or is not
@@ -57,7 +58,7 @@ class ReplicaStatus:
     warnings: tuple[str, ...] = ()
     has_links: bool = False
     recorded: JobRecord | None = None
-    is_marked: bool = False
+    refusal: str | None = None
     is_damaged: bool = False
     positions: CheckpointPositions | None = None
     kafka_behind: int | None = None
@@ -68,23 +69,18 @@ class ReplicaStatus:
     def unready(self) -> str | None:
         """Why `promote` would not succeed, None if nothing is known that is in its way.
 
-        A sealed replica is promoted already: what a job writes there is no obstacle. The right to
-        write, and whether all files are there, are for `doctor` and for `promote --dry-run`.
+        The right to write, and whether all files are there, are for `doctor` and for
+        `promote --dry-run`.
         """
         if self.observed.last_error is not None:
             return self.observed.last_error
         if not self.is_there:
             return "there is no replica"
-        if self.warnings:
-            return self.warnings[0]
-        if self.has_links:
-            return "a part of the replica is a symbolic link or a mount"
-        if not self.is_marked and self.sealed is None:
-            return "the marker replica.json is lost, so the directory does not count as a replica"
-        if self.checkpoint is None:
-            return "it holds no checkpoint that cpreplicate committed"
-        if self.is_damaged:
-            return f"the last `verify --record` found missing or damaged files of {self.checkpoint}"
+        if self.refusal is not None:
+            return self.refusal
+        if self.is_damaged and self.verified is not None:
+            name = self.verified.checkpoint
+            return f"the last `verify --record` found missing or damaged files of {name}"
         if self.holder is not None and not self.holder.is_stale:
             return f"a run of {self.holder.owner}@{self.holder.host} holds its lease"
         return None

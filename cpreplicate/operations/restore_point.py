@@ -88,12 +88,12 @@ def _unready(observation: Observation) -> str | None:
     standing = observation.standing
     if observation.replica_looked is None or standing is None:
         return observation.last_error or "the replica was not looked at yet"
+    if standing.refusal is not None:
+        return standing.refusal
     if standing.starting is None:
         if standing.sealed is not None:
             return f"{standing.sealed.checkpoint}, for which it is sealed, is not there"
-        return standing.refusal or "it holds no checkpoint that cpreplicate committed"
+        return "it holds no checkpoint that cpreplicate committed"
     if standing.sealed is not None:
         return None  # it is promoted already
-    if standing.refusal is not None:
-        return standing.refusal
     return "another process holds its lease" if observation.is_lease_held else None

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpreplicate.core import uri
+from cpreplicate.core.lag import Newest
 from cpreplicate.core.placement import OWN
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError
 from cpreplicate.operations.change import some
+from cpreplicate.operations.source_look import source_of
 from cpreplicate.protocol import census, json_files
 from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.job_record import JobRecord, read_job_record, recorded_name
@@ -22,6 +24,7 @@ from cpreplicate.runners import ExecutionOptions, choose_runner
 from cpreplicate.storage import Side, Sides, Transient
 
 _SHOWN = 5  # names in a message
+_ASKED_AT_ONCE = 16  # sources
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class _Life(NamedTuple):
 
     Both times are by the clock of the source. Without a checkpoint, `end` is minus infinity.
     `roots` are the directories of its source, as the source's storage knows them, with its id.
+    `at_source` is the newest checkpoint that its source was seen to have, None if it was not seen.
     """
 
     named: Named
@@ -66,20 +70,32 @@ class _Life(NamedTuple):
     end: float
     checkpoint: str | None
     roots: frozenset[str]
+    at_source: Newest | None = None
+
+    @property
+    def last(self) -> float:
+        """When the job completed a checkpoint last, replicated or not, as far as that is known."""
+        seen = self.at_source
+        return self.end if seen is None or not seen.is_dated else max(self.end, seen.completed)
 
     def __str__(self) -> str:
         if self.checkpoint is None:
             return f"{self.named.job} (no checkpoint)"
-        return f"{self.named.job} ({self.checkpoint} of {json_files.clock(self.end)})"
+        held = f"{self.checkpoint} of {json_files.clock(self.end)}"
+        if self.at_source is not None and self.last > self.end:
+            newer = f"chk-{self.at_source.checkpoint_id} of {json_files.clock(self.last)}"
+            held += f"; at its source {newer}"
+        return f"{self.named.job} ({held})"
 
 
-def select(target_root: str, side: Side, job: str) -> Selected:
+def select(target_root: str, side: Side, job: str, source: Side | None = None) -> Selected:
     """Return the replica of the job of this name, or whose id is `job` or begins with it.
 
     Of several replicas of a name, whose job restarted, the one with the newest checkpoint is
-    selected. Costs one listing, and a small read for each replica. Raises `NotThere` if there is
-    none, `UsageError` if `job` may be several ids, or an id and a name, and `Refused` if jobs of
-    one name are not one after the other.
+    selected. By the side `source`, their sources are asked then whether the others ran on. Costs
+    one listing, and a small read for each replica. Raises `NotThere` if there is none, `UsageError`
+    if `job` may be several ids, or an id and a name, and `Refused` if jobs of one name are not one
+    after the other.
     """
     places = _places(target_root, side)
     exact = uri.join(target_root, job)
@@ -95,7 +111,23 @@ def select(target_root: str, side: Side, job: str) -> Selected:
         return _of_prefix(job, of_id, of_name)._replace(warnings=warnings)
     if not of_name:
         raise _none(target_root, job, known)
-    return newest_of_name(of_name, side)._replace(warnings=warnings)
+    seen = _seen(of_name, side, source) if source is not None and len(of_name) > 1 else {}
+    return newest_of_name(of_name, side, seen)._replace(warnings=warnings)
+
+
+def _seen(candidates: Sequence[Named], side: Side, source: Side) -> dict[str, Newest]:
+    """Return the newest checkpoints of the sources that answer within seconds, by replica."""
+
+    def ask(each: Named) -> Newest | None:
+        return source_of(Replica(each.replica, side), source).look.newest
+
+    with ThreadPoolExecutor(min(len(candidates), _ASKED_AT_ONCE), "source") as pool:
+        found = list(pool.map(ask, candidates))
+    return {
+        each.replica: newest
+        for each, newest in zip(candidates, found, strict=True)
+        if newest is not None
+    }
 
 
 def read_names(places: Sequence[str], side: Side) -> list[Named]:
@@ -112,16 +144,23 @@ def read_names(places: Sequence[str], side: Side) -> list[Named]:
         return runner.map(read, places, places)
 
 
-def newest_of_name(candidates: Sequence[Named], side: Side) -> Selected:
+def newest_of_name(
+    candidates: Sequence[Named], side: Side, seen: Mapping[str, Newest] | None = None
+) -> Selected:
     """Return the replica with the newest checkpoint, of those of jobs of one name.
 
+    `seen` are the newest checkpoints of their sources, by replica, as far as these were seen.
     Raises `Refused` if they are not of one job that restarted: their sources have different roots,
-    or two of them completed checkpoints at the same time. Costs nothing if there is one only.
+    or two of them completed checkpoints at the same time, be these replicated or not. Costs nothing
+    if there is one only.
     """
     name = _name(candidates[0])
     if len(candidates) == 1:
         return Selected(candidates[0].replica, f"the job {name} has the id {candidates[0].job}")
-    lives = sorted((_life(each, side) for each in candidates), key=lambda life: life.end)
+    lives = [
+        _life(each, side)._replace(at_source=(seen or {}).get(each.replica)) for each in candidates
+    ]
+    lives.sort(key=lambda life: life.end)
     _refuse_other_jobs(name, lives)
     *earlier, newest = lives
     others = [str(life) for life in reversed(earlier)]
@@ -142,12 +181,15 @@ def _refuse_other_jobs(name: str, lives: Sequence[_Life]) -> None:
     if any(not life.roots & newest.roots for life in lives):
         raise Refused(f"{name} is the name of jobs of different sources. {advice}")
     began = [life for life in lives if life.checkpoint is not None]
-    for one, other in itertools.pairwise(began):
-        if other.begin <= one.end:
+    began.sort(key=lambda life: life.begin)
+    latest = began[0]
+    for other in began[1:]:
+        if other.begin <= latest.last:
             raise Refused(
-                f"{name} is the name of jobs that ran at the same time, {one.named.job} and"
+                f"{name} is the name of jobs that ran at the same time, {latest.named.job} and"
                 f" {other.named.job}. {advice}"
             )
+        latest = max(latest, other, key=lambda life: life.last)
 
 
 def _places(target_root: str, side: Side) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.placement import METADATA, is_checkpoint
+from cpreplicate.core.placement import METADATA
 from cpreplicate.core.restore import mode_of
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
-from cpreplicate.errors import NotThere, Refused
-from cpreplicate.protocol import ownership, replica_state, seal
+from cpreplicate.errors import NotThere, Obstacle
+from cpreplicate.operations.readiness import held, unready, unready_sealed
+from cpreplicate.protocol import replica_state, seal
 from cpreplicate.protocol.checkpoint_record import read_record
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import read_metadata
@@ -20,13 +21,15 @@ class Standing(NamedTuple):
 
     `starting` is None if there is none. `completed` is when it was completed at the source, in
     seconds since the epoch, None if that is not known. `sealed` is the seal, None without one.
-    `refusal` is why `promote` refuses the replica, if others keep checkpoints there.
+    `refusal` is why `promote` refuses the replica, as of `readiness`, and `obstacle` of what kind
+    that is.
     """
 
     starting: Starting | None = None
     completed: float | None = None
     sealed: seal.Seal | None = None
     refusal: str | None = None
+    obstacle: Obstacle | None = None
 
 
 def standing_of(replica: Replica, known: Standing | None) -> Standing:
@@ -38,11 +41,14 @@ def standing_of(replica: Replica, known: Standing | None) -> Standing:
     sealed = seal.read(replica)
     if known is not None and known.sealed == sealed and _is_there(replica, known):
         return known
-    if sealed is not None and is_checkpoint(sealed.checkpoint):
-        record = read_record(replica, sealed.checkpoint)
-        completed = record.completed if record is not None else None
-        return Standing(_starting(replica, sealed.checkpoint, sealed), completed, sealed)
-    return _examined(replica, sealed)
+    if sealed is None:
+        return _examined(replica)
+    reason = unready_sealed(replica, sealed)
+    if reason is not None:
+        return Standing(None, None, sealed, str(reason), reason.obstacle)
+    record = read_record(replica, sealed.checkpoint)
+    completed = record.completed if record is not None else None
+    return Standing(_starting(replica, sealed.checkpoint, sealed), completed, sealed)
 
 
 def _is_there(replica: Replica, known: Standing) -> bool:
@@ -52,20 +58,15 @@ def _is_there(replica: Replica, known: Standing) -> bool:
     return replica.storage.stat(metadata) is not None
 
 
-def _examined(replica: Replica, sealed: seal.Seal | None) -> Standing:
+def _examined(replica: Replica) -> Standing:
     """Return the standing by the newest checkpoint that cpreplicate committed."""
     state = replica_state.examine(replica)
-    refusal = None
-    try:
-        ownership.refuse_foreign(state, replica)
-    except Refused as error:
-        refusal = str(error)
-    if not state.committed:
-        return Standing(sealed=sealed, refusal=refusal)
-    name = state.committed[0].name
-    return Standing(
-        _starting(replica, name, sealed), state.records[name].completed, sealed, refusal
-    )
+    reason, found = unready(replica, held(replica, state)), state.census
+    refusal, obstacle = (None, None) if reason is None else (str(reason), reason.obstacle)
+    if found.newest is None:
+        return Standing(refusal=refusal, obstacle=obstacle)
+    start = _starting(replica, found.newest, None)
+    return Standing(start, found.completed(found.newest), None, refusal, obstacle)
 
 
 def _starting(replica: Replica, name: str, sealed: seal.Seal | None) -> Starting | None:

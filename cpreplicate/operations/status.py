@@ -9,19 +9,26 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
-from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, job_root
+from cpreplicate.core.placement import METADATA, own_name
 from cpreplicate.core.plan import total
 from cpreplicate.core.positions.model import Positions
 from cpreplicate.core.positions.ranges import Ranges, absent, behind, partitions_of
 from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.positions import positions_in
+from cpreplicate.operations.readiness import Held, unready
 from cpreplicate.operations.replica_status import FleetStatus, Orphans, ReplicaStatus
 from cpreplicate.operations.replicas import ReplicaRef
+from cpreplicate.operations.source_look import (
+    UNNAMED,
+    SourceLook,
+    ask,
+    look_at,
+    recorded_source,
+)
 from cpreplicate.operations.upkeep import kafka_check, orphans
 from cpreplicate.operations.upkeep.kafka_check import Kafka
 from cpreplicate.protocol import census, job_record, journal, lease, seal
@@ -29,13 +36,13 @@ from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX, Record
 from cpreplicate.protocol.job_record import read_job_record
 from cpreplicate.protocol.manifest import SUFFIX, read_totals
-from cpreplicate.protocol.marker import Marker, is_replica, read_marker
+from cpreplicate.protocol.marker import is_replica, read_marker
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import links_among
 from cpreplicate.protocol.source import find
 from cpreplicate.protocol.verification_record import NAME, last_verification
 from cpreplicate.runners import ExecutionOptions, choose_runner
-from cpreplicate.storage import FileStatus, Side, Sides
+from cpreplicate.storage import FileStatus, Sides
 from cpreplicate.storage.base import Transient
 
 
@@ -47,18 +54,21 @@ def status(
     with_source: bool = True,
     with_positions: bool = False,
     kafka: Kafka | None = None,
+    is_urgent: bool = False,
 ) -> FleetStatus:
     """Return the status of replicas, many of which are read at the same time.
 
     What fails for one of them is in its row. Directories that were found and are no replicas of
     jobs with a checkpoint have none. Without `with_source`, no source is asked. `with_positions`:
     the newest `_metadata` of each is read, and the small files with positions. It is read for a
-    `kafka`, too, which is asked once for all of them. Nothing is changed.
+    `kafka`, too, which is asked once for all of them. `is_urgent`: sources, which may be lost, are
+    asked for seconds only. Nothing is changed.
     """
     places = [place for one in replicas for place in (one.replica, one.source) if place is not None]
     with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
         is_read = with_positions or kafka is not None
-        rows = runner.map(_Examination(sides, with_orphans, with_source, is_read), replicas, places)
+        examination = _Examination(sides, with_orphans, with_source, is_read, is_urgent)
+        rows = runner.map(examination, replicas, places)
     found = FleetStatus(tuple(row for row in rows if row is not None), time.time(), max_lag)
     if kafka is None:
         return found
@@ -91,14 +101,6 @@ def _trailing(row: ReplicaStatus, ranges: Ranges) -> ReplicaStatus:
     )
 
 
-class _SourceLook(NamedTuple):
-    """The newest checkpoint of a source, and why there is none or it is not known."""
-
-    newest: Newest | None = None
-    error: str | None = None
-    is_known: bool = True
-
-
 @dataclass
 class _Examination:
     """Examines one replica and its source, in a task of the runner.
@@ -111,6 +113,7 @@ class _Examination:
     with_orphans: bool
     with_source: bool
     with_positions: bool
+    is_urgent: bool
     unreachable: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, ref: ReplicaRef) -> ReplicaStatus | None:
@@ -152,36 +155,21 @@ class _Examination:
         except (CpreplicateError, OSError):
             return True
 
-    def _look(self, observed: Observation, allow_older: bool) -> _SourceLook:
+    def _look(self, observed: Observation, allow_older: bool) -> SourceLook:
         if not self.with_source:
-            return _SourceLook(None, None, False)
+            return SourceLook(None, None, False)
         if not observed.source:
-            return _SourceLook(None, "the replica does not name its source", False)
+            return SourceLook(None, UNNAMED, False)
         filesystem = uri.filesystem(observed.source)
         if filesystem in self.unreachable:
-            return _SourceLook(None, self.unreachable[filesystem], False)
+            return SourceLook(None, self.unreachable[filesystem], False)
+        look = ask if self.is_urgent else look_at
         try:
-            source = find(observed.source, self.sides.source, allow_older)
-        except NotThere as error:
-            job = job_root(observed.source)
-            return _SourceLook(None, str(error), _has_siblings(job, self.sides.source))
+            seen = look(observed.source, self.sides.source, allow_older)
         except Transient as error:
-            return _SourceLook(None, self.unreachable.setdefault(filesystem, str(error)), False)
-        except (CpreplicateError, OSError) as error:
-            return _SourceLook(None, str(error), False)
-        number = CHECKPOINT_NAME.fullmatch(uri.name(source.checkpoint))
+            return SourceLook(None, self.unreachable.setdefault(filesystem, str(error)), False)
         own = observed.replica_newest
-        # a savepoint has no number in its name, and is the only checkpoint of its replica
-        id_ = int(number[1]) if number is not None else own.checkpoint_id if own is not None else 0
-        return _SourceLook(Newest(id_, source.completed or 0.0))
-
-
-def _has_siblings(source: str, side: Side) -> bool:
-    """Return whether the root of a job that is gone is there: else it may not be mounted."""
-    try:
-        return bool(side.storage(source).list(uri.parent(source)))
-    except OSError:
-        return False
+        return seen if own is None else seen.beside(own.checkpoint_id)
 
 
 def _with_replica(
@@ -190,25 +178,27 @@ def _with_replica(
     """Return a row with what the files of the replica say."""
     marker = read_marker(replica.side, replica.root)
     observed = row.observed
-    observed.source = observed.source or _source_of(marker)
+    observed.source = observed.source or recorded_source(marker) or ""
     children = replica.children()
     links = links_among(replica, children, own)
     found = census.take(replica, children)
     newest = found.newest
-    observed.is_sealed = seal.NAME in own
+    sealed = seal.read(replica) if seal.NAME in own else None
+    observed.is_sealed = sealed is not None
+    reason = unready(replica, Held(found, marker, not (children or own), tuple(links), sealed))
     holder = lease.holder(replica.root, replica.side) if lease.NAME in own else None
     observed.is_lease_held = holder is not None and not holder.is_stale
     row = replace(
         row,
-        sealed=seal.describe(replica) if observed.is_sealed else None,
+        sealed=seal.describe(replica) if sealed is not None else None,
         verified=last_verification(replica) if NAME in own else None,
         holder=holder,
         unfinished=_unfinished(own, newest),
         # a job may write its checkpoints into a replica that was promoted for it
-        warnings=() if observed.is_sealed else tuple(_obstacles(replica, found, links)),
+        warnings=() if sealed is not None else tuple(_obstacles(replica, found, links)),
         has_links=bool(links),
-        is_marked=marker is not None,
         derived=found.derived,
+        refusal=None if reason is None else str(reason),
         recorded=read_job_record(replica.side, replica.root) if job_record.NAME in own else None,
     )
     if newest is None:
@@ -218,7 +208,8 @@ def _with_replica(
                 f"{replica.uri_of(replaced[0])}/{METADATA} is not the one that cpreplicate wrote"
             )
         return row
-    return _with_checkpoint(row, replica, own, newest, found.records[newest])
+    row = _with_checkpoint(row, replica, own, newest, found.records[newest])
+    return replace(row, is_damaged=_is_damaged(row, own, newest if sealed is None else sealed[0]))
 
 
 def _with_checkpoint(
@@ -235,7 +226,9 @@ def _with_checkpoint(
     # before anything else is known of the row: a lag must not hide that this failed
     totals = manifest and read_totals(replica.storage, replica.root, name, manifest.length)
     row.observed.replica_newest = Newest(
-        number, published.modified if record.completed is None else record.completed
+        number,
+        published.modified if record.completed is None else record.completed,
+        record.completed is not None,
     )
     verified = row.verified
     is_newest = verified is not None and verified.checkpoint == name
@@ -246,9 +239,16 @@ def _with_checkpoint(
         checkpoint=name,
         totals=totals,
         is_verified=is_newest and is_same and is_restorable,
-        # a sync that repairs files writes the manifest again
-        is_damaged=is_newest and not is_restorable and not _is_later(manifest, own.get(NAME)),
     )
+
+
+def _is_damaged(row: ReplicaStatus, own: Mapping[str, FileStatus], name: str) -> bool:
+    """Return whether a checkpoint was found damaged last, and was not repaired since."""
+    verified = row.verified
+    if verified is None or verified.checkpoint != name or verified.is_restorable:
+        return False
+    # a sync that repairs files writes the manifest again
+    return not _is_later(own.get(f"{own_name(name)}{SUFFIX}"), own.get(NAME))
 
 
 def _is_later(file: FileStatus | None, other: FileStatus | None) -> bool:
@@ -269,11 +269,6 @@ def _obstacles(replica: Replica, found: Census, links: Sequence[str]) -> Iterato
             " checkpoints here, or the record of it was lost. sync, sweep and promote refuse the"
             " replica. `cpreplicate verify` shows what to do"
         )
-
-
-def _source_of(marker: Marker | None) -> str:
-    """Return the source as it was named last."""
-    return marker.sources[-1].given if marker is not None and marker.sources else ""
 
 
 def _unfinished(own: Mapping[str, FileStatus], newest: str | None) -> float | None:

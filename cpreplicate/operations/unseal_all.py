@@ -47,11 +47,11 @@ class JobUnsealing:
 class UnsealingOfAll:
     """What became of each sealed replica, those that stay sealed first.
 
-    `earlier` is how many were sealed before the time that was given, and were left.
+    `earlier` are those that were sealed before the time that was given, and were left.
     """
 
     jobs: tuple[JobUnsealing, ...]
-    earlier: int = 0
+    earlier: tuple[JobUnsealing, ...] = ()
     is_dry_run: bool = False
 
     @property
@@ -78,7 +78,8 @@ def unseal_all(request: UnsealAllRequest) -> UnsealingOfAll:
         late = _since(sealed, times, request.sealed_after)
         done = list(pool.map(lambda job: _unsealed(job, request), late))
     done.sort(key=lambda job: (not job.exit_code, job.name))
-    return UnsealingOfAll(tuple(done), len(sealed) - len(late), request.dry_run)
+    earlier = tuple(job for job in sealed if job not in late)
+    return UnsealingOfAll(tuple(done), earlier, request.dry_run)
 
 
 def _since(

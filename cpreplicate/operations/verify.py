@@ -20,6 +20,7 @@ from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
 from cpreplicate.operations.change import refuse_links
 from cpreplicate.operations.compare import Comparison, Reader, compare
 from cpreplicate.operations.log_context import begin_checkpoint
+from cpreplicate.operations.readiness import Unready, held, unready, unready_sealed
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.protocol import census, json_files, ownership, replica_state, seal
 from cpreplicate.protocol.census import Census
@@ -151,6 +152,8 @@ def _verify(
     if checkpoint is None:
         _refuse_only_adopted(replica, state)
     found = _census(replica, state)
+    if checkpoint is None and (reason := _unready_sealed(replica, found)) is not None:
+        raise reason.error
     name = _asked(replica, found, checkpoint)
     begin_checkpoint(name)
     referenced, published = _committed_checkpoint(replica, name)
@@ -227,22 +230,57 @@ def _as_promote(
     changes it. But it is not promoted for another checkpoint than it was.
     """
     if seal.is_sealed(replica):
-        return replace(verification, refused=seal.reason_against(replica, asked))
+        reason = _unready_sealed(replica, _census(replica, state))
+        text = seal.reason_against(replica, asked) if reason is None else str(reason)
+        return replace(verification, refused=text)
     if isinstance(state, str):
         return replace(verification, refused=state)
     name = verification.checkpoint
-    refused = next(ownership.foreign(state, replica), None)
-    if refused is None and name in state.adopted:
+    reason = unready(replica, held(replica, state))
+    refused = None if reason is None else str(reason)
+    if name in state.adopted and (reason is None or reason.obstacle is None):
         refused = ownership.of_adopted(replica.uri_of(name))
     is_repairable = refused is None and state.marker is not None and not verification.outside
     if verification.restorable or not is_repairable:
         return replace(verification, refused=refused)
-    options = " --check-content" if verification.corrupt or verification.uncompared else ""
+    return replace(verification, repair=_repair(verification, replica, state))
+
+
+def _repair(verification: Verification, replica: Replica, state: State) -> str | None:
+    """Return the command that repairs a checkpoint, None if none does.
+
+    The newest one is replaced by that of the source, which may have gone on. An older one, which
+    the source may have no longer, is repaired as it is.
+    """
     assert state.marker is not None
-    places = (state.marker.sources[-1].given, uri.parent(replica.root))
-    return replace(
-        verification, repair=f"cpreplicate sync{options} {' '.join(map(shlex.quote, places))}"
+    source, name = state.marker.sources[-1].given, _repaired(verification, state)
+    if name is None:
+        return None
+    options = ["--check-content"] if verification.corrupt or verification.uncompared else []
+    if name != state.census.newest:
+        options, source = [*options, "--repair"], uri.join(source, name)
+    return shlex.join(["cpreplicate", "sync", *options, source, uri.parent(replica.root)])
+
+
+def _repaired(verification: Verification, state: State) -> str | None:
+    """Return the checkpoint that is repaired: of a derived one, that which has the same files."""
+    name = verification.checkpoint
+    if not is_derived(name):
+        return name
+    faults = {*verification.missing, *verification.short, *verification.corrupt}
+    faults.update(verification.uncompared)
+    # what is in packs gets another place, of which the derived one knows nothing
+    holders = (
+        each.name
+        for each in state.committed
+        if not each.packs and faults <= {*each.files.paths.to_pylist()}
     )
+    return next(holders, None)
+
+
+def _unready_sealed(replica: Replica, found: Census) -> Unready | None:
+    sealed = seal.read(replica)
+    return None if sealed is None else unready_sealed(replica, sealed, found)
 
 
 def _refuse_only_adopted(replica: Replica, state: State | str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import math
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 from cpreplicate.errors import UsageError
 from cpreplicate.operations.observation import Observation
+from cpreplicate.storage.side_call import SideCall, in_thread
 
 _TIMEOUT = 5.0
 _EVERY = 30.0  # seconds between two calls; healthchecks.io takes five a minute
@@ -53,20 +53,19 @@ class Heartbeat:
         self._max_lag, self._warn, self._every, self._clock = max_lag, warn, every, clock
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         self._called = self._reported = -math.inf
-        self._thread: threading.Thread | None = None
+        self._calling: SideCall[None] | None = None
 
     def update(self, jobs: Sequence[Observation]) -> None:
         """Call the URL if every job is in time and a call is due. Return at once."""
         now = self._clock()
         is_due = now - self._called >= self._every
-        is_calling = self._thread is not None and self._thread.is_alive()
+        is_calling = self._calling is not None and not self._calling.has_ended
         if is_calling or not is_due or not jobs:
             return
         if all(is_in_time(job, self._max_lag, now) for job in jobs):
             self._called = now
             # the end of the process does not wait for it
-            self._thread = threading.Thread(target=self._call, name="heartbeat", daemon=True)
-            self._thread.start()
+            self._calling = in_thread(self._call, "heartbeat")
 
     def _call(self) -> None:
         try:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import MetricsHandler
 
+from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.errors import UsageError
 from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.operations.jobs.sight import Discovered
@@ -84,6 +85,7 @@ def serve(
     discovered: Callable[[], Discovered] = Discovered,
     pages: Pages = lambda _path: None,
     snapshots: Callable[[], SnapshotCounts] | None = None,
+    clock: Clock = MACHINE,
 ) -> Iterator[ListenAddress]:
     """Serve `/metrics`, `/healthz`, `/readyz` and `pages` while the context lasts.
 
@@ -93,7 +95,7 @@ def serve(
     one. The functions are called from several threads. The end of the context waits for no client.
     Raises `UsageError` if the address cannot be listened on.
     """
-    registry = registry_of(observations, load=load, discovered=discovered, snapshots=snapshots)
+    registry = registry_of(observations, clock, load, discovered, snapshots)
     handler = _handler(registry, _Site(_probes(is_alive, is_ready, remarks), pages))
     try:
         server = _server(address, handler)

@@ -6,7 +6,6 @@ The labels `job` and `instance` belong to the scrape, so a job's name is the lab
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.operations.jobs.sight import Discovered
 from cpreplicate.operations.jobs.snapshots import SnapshotCounts
@@ -186,16 +186,10 @@ FAMILIES = (
         _TRY,
     ),
     Family(
-        "cpreplicate_tries_total",
-        "Tries, successful or not.",
-        _one(lambda job: job.tries),
-        _TRY,
+        "cpreplicate_tries_total", "Tries, successful or not.", _one(lambda job: job.tries), _TRY
     ),
     Family(
-        "cpreplicate_failures_total",
-        "Failed tries by exit code.",
-        _failures,
-        (*_TRY, "exit_code"),
+        "cpreplicate_failures_total", "Failed tries by exit code.", _failures, (*_TRY, "exit_code")
     ),
     Family(
         "cpreplicate_files_total",
@@ -245,8 +239,7 @@ UNMATCHED = Described(
 
 
 SNAPSHOTS_BEHIND = Described(
-    "cpreplicate_snapshots_behind",
-    "Jobs whose FlinkStateSnapshot in Kubernetes is not current.",
+    "cpreplicate_snapshots_behind", "Jobs whose FlinkStateSnapshot in Kubernetes is not current."
 )
 SNAPSHOT_FAILURES = Described(
     "cpreplicate_snapshot_failures_total",
@@ -262,15 +255,13 @@ class JobCollector(Collector):
     """
 
     def __init__(
-        self,
-        observations: Callable[[], Sequence[Observation]],
-        clock: Callable[[], float] = time.time,
+        self, observations: Callable[[], Sequence[Observation]], clock: Clock = MACHINE
     ) -> None:
         self._observations, self._clock = observations, clock
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric that has samples."""
-        now = self._clock()
+        now = self._clock.now()
         jobs = {_labels(job, _TRY): job for job in self._observations()}
         for family in FAMILIES:
             metric = _metric(family, jobs.values(), now)
@@ -281,61 +272,54 @@ class JobCollector(Collector):
             yield durations
 
 
-class _LoadCollector(Collector):
-    """The metrics of a service itself."""
+class _Scraped(Collector):
+    """The metrics that a function yields at each scrape."""
 
-    def __init__(self, load: Callable[[], Load]) -> None:
-        self._load = load
-
-    def collect(self) -> Iterator[Metric]:
-        for gauge, value in zip(LOAD_GAUGES, self._load(), strict=True):
-            yield GaugeMetricFamily(gauge.name, gauge.help, value=value)
-
-
-class _DiscoveryCollector(Collector):
-    """What the discovery of a service misses."""
-
-    def __init__(self, discovered: Callable[[], Discovered]) -> None:
-        self._discovered = discovered
+    def __init__(self, metrics: Callable[[], Iterator[Metric]]) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        now = self._discovered()
-        for gauge, label, values in (
-            (UNSEEN, "source", now.unseen),
-            (UNMATCHED, "name", now.unmatched),
-        ):
-            metric = GaugeMetricFamily(gauge.name, gauge.help, labels=[label])
-            for text, value in {_writable(text): value for text, value in values.items()}.items():
-                metric.add_metric([text], value)
-            if metric.samples:
-                yield metric
+        return self._metrics()
 
 
-class _SnapshotCollector(Collector):
-    """What a service keeps in Kubernetes."""
-
-    def __init__(self, counts: Callable[[], SnapshotCounts]) -> None:
-        self._counts = counts
-
-    def collect(self) -> Iterator[Metric]:
-        counts, behind, failed = self._counts(), SNAPSHOTS_BEHIND, SNAPSHOT_FAILURES
-        yield GaugeMetricFamily(behind.name, behind.help, value=counts.behind)
-        yield CounterMetricFamily(failed.name, failed.help, value=counts.failures)
+def _of_load(load: Load) -> Iterator[Metric]:
+    """Yield how busy a service is."""
+    for gauge, value in zip(LOAD_GAUGES, load, strict=True):
+        yield GaugeMetricFamily(gauge.name, gauge.help, value=value)
 
 
-class _BuildInfo(Collector):
-    def collect(self) -> Iterator[Metric]:
-        yield InfoMetricFamily(
-            "cpreplicate_build", "The version that runs.", value={"version": __version__}
-        )
+def _of_discovery(now: Discovered) -> Iterator[Metric]:
+    """Yield what the discovery of a service misses."""
+    for gauge, label, values in (
+        (UNSEEN, "source", now.unseen),
+        (UNMATCHED, "name", now.unmatched),
+    ):
+        metric = GaugeMetricFamily(gauge.name, gauge.help, labels=[label])
+        for text, value in {_writable(text): value for text, value in values.items()}.items():
+            metric.add_metric([text], value)
+        if metric.samples:
+            yield metric
+
+
+def _of_snapshots(counts: SnapshotCounts) -> Iterator[Metric]:
+    """Yield what a service keeps in Kubernetes."""
+    behind, failed = SNAPSHOTS_BEHIND, SNAPSHOT_FAILURES
+    yield GaugeMetricFamily(behind.name, behind.help, value=counts.behind)
+    yield CounterMetricFamily(failed.name, failed.help, value=counts.failures)
+
+
+def _build_info() -> Iterator[Metric]:
+    version = {"version": __version__}
+    yield InfoMetricFamily("cpreplicate_build", "The version that runs.", value=version)
 
 
 def registry_of(
     observations: Callable[[], Sequence[Observation]],
-    with_process: bool = True,
+    clock: Clock = MACHINE,
     load: Callable[[], Load] | None = None,
     discovered: Callable[[], Discovered] = Discovered,
     snapshots: Callable[[], SnapshotCounts] | None = None,
+    with_process: bool = True,
 ) -> CollectorRegistry:
     """Return a registry of the metrics of jobs, and of this process if `with_process`.
 
@@ -343,14 +327,14 @@ def registry_of(
     `snapshots` counts what it keeps in Kubernetes.
     """
     registry = CollectorRegistry()
-    registry.register(JobCollector(observations))
+    registry.register(JobCollector(observations, clock))
     if load is not None:
-        registry.register(_LoadCollector(load))
-    registry.register(_DiscoveryCollector(discovered))
+        registry.register(_Scraped(lambda: _of_load(load())))
+    registry.register(_Scraped(lambda: _of_discovery(discovered())))
     if snapshots is not None:
-        registry.register(_SnapshotCollector(snapshots))
+        registry.register(_Scraped(lambda: _of_snapshots(snapshots())))
     if with_process:
-        registry.register(_BuildInfo())
+        registry.register(_Scraped(_build_info))
         ProcessCollector(registry=registry)
     return registry
 

@@ -143,8 +143,4 @@ def _new_bar() -> tuple[Progress, TaskID]:
     return bar, bar.add_task("")
 
 
-_DISPLAYS: dict[str, Callable[[], ShowProgress]] = {
-    "bar": _Bar,
-    "lines": _Lines,
-    "ndjson": _Events,
-}
+_DISPLAYS: dict[str, Callable[[], ShowProgress]] = {"bar": _Bar, "lines": _Lines, "ndjson": _Events}

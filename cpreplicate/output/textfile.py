@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from prometheus_client import write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from cpreplicate.core.lag import Newest
+from cpreplicate.errors import Obstacle
 from cpreplicate.operations.observation import Observation, Operation, Readiness
 from cpreplicate.output.metrics import registry_of
 
@@ -168,7 +169,7 @@ def _operation(text: str) -> Operation:
 
 
 def _readiness(text: str) -> Readiness:
-    known: tuple[Readiness, ...] = ("lease", "link", "no_marker", "foreign")
+    known: tuple[Readiness, ...] = ("lease", *get_args(Obstacle))
     return known[known.index(text)]  # a ValueError if it is another
 
 

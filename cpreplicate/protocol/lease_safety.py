@@ -23,9 +23,22 @@ def proven(replica: Replica, state: State, notify: Notify) -> State:
     The caller holds the lease. Raises `Refused` if the service ignores conditions, unless the side
     has `unsafe_lease`; then `notify` gets a warning.
     """
+    marker = state.marker
+    if not has_conditions(replica, state, notify):
+        return state
+    if marker is not None:
+        marker = note_conditional_puts(replica, marker)
+    return replace(state, marker=marker, has_conditional_puts=True)
+
+
+def has_conditions(replica: Replica, state: State, notify: Notify) -> bool:
+    """Probe conditional puts if nothing is known of them. Return whether they were found now.
+
+    Nothing is noted. Raises `Refused` and warns as `proven` does.
+    """
     marker, storage = state.marker, replica.storage
     if not storage.needs_conditions or (marker is not None and marker.conditional_puts):
-        return state
+        return False
     ignored = storage.ignored_conditions(replica.uri_of(OWN))
     if ignored and not replica.side.unsafe_lease:
         raise Refused(
@@ -34,10 +47,7 @@ def proven(replica: Replica, state: State, notify: Notify) -> State:
         )
     if ignored:
         notify(f"warning: {described(replica, ignored)}: --unsafe-lease accepts that")
-        return state
-    if marker is not None:
-        marker = note_conditional_puts(replica, marker)
-    return replace(state, marker=marker, has_conditional_puts=True)
+    return not ignored
 
 
 def described(replica: Replica, ignored: Sequence[str]) -> str:

@@ -7,10 +7,10 @@ record.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from cpreplicate.core.placement import METADATA
 from cpreplicate.errors import Obstacle, Refused
-from cpreplicate.protocol import seal
 from cpreplicate.protocol.marker import Marker, SourceName
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
@@ -18,13 +18,33 @@ from cpreplicate.protocol.replica_state import State
 _SHOWN = 3  # names of checkpoints in a message
 
 
-def refuse_foreign(state: State, replica: Replica, may_adopt: bool = False) -> None:
+class Directory(Protocol):
+    """What decides whether a directory is cpreplicate's, as it was examined or only listed."""
+
+    @property
+    def marker(self) -> Marker | None:
+        """The marker."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing of a replica, or of anybody else."""
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        """What is a symbolic link or a mount."""
+
+    @property
+    def unrecorded(self) -> tuple[str, ...]:
+        """The checkpoints of others that nobody accepted."""
+
+
+def refuse_foreign(state: Directory, replica: Replica, may_adopt: bool = False) -> None:
     """Raise `Refused` if the directory is not, or not only, a replica; see `foreign`."""
     for reason in foreign(state, replica, may_adopt):
         raise Refused(reason)
 
 
-def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator[str]:
+def foreign(state: Directory, replica: Replica, may_adopt: bool = False) -> Iterator[str]:
     """Yield why cpreplicate must not change anything in this directory.
 
     The reasons are symbolic links and mounts, a missing marker, and checkpoints of others.
@@ -47,13 +67,8 @@ def foreign(state: State, replica: Replica, may_adopt: bool = False) -> Iterator
         )
 
 
-def obstacle(state: State) -> Obstacle | None:
-    """Return the kind of the first reason of `foreign`, None if `promote` is not refused for it.
-
-    A sealed replica is promoted already: a job may write its checkpoints there.
-    """
-    if seal.NAME in state.own:
-        return None
+def obstacle(state: Directory) -> Obstacle | None:
+    """Return the kind of the first reason of `foreign`, None without one."""
     if state.links:
         return "link"
     if state.marker is None:
@@ -78,7 +93,7 @@ def of_adopted(checkpoint: str) -> str:
     )
 
 
-def advice(state: State, checkpoint: str) -> str:
+def advice(state: Directory, checkpoint: str) -> str:
     """Return what to do about a checkpoint of another program in a replica."""
     if state.marker is not None and state.marker.adopted:
         return "Accept the checkpoint with `sync --adopt`: it is then never changed"
@@ -89,7 +104,7 @@ def advice(state: State, checkpoint: str) -> str:
     )
 
 
-def _content_of(state: State) -> str:
+def _content_of(state: Directory) -> str:
     names = state.unrecorded
     if not names:
         return "it holds other files"

@@ -34,7 +34,8 @@ class Publication:
     """The commit of one checkpoint: its record and its `_metadata`, written early.
 
     Both are written and closed in the background, and appear by `publish`. As a context manager it
-    removes what has not appeared. `completed` is the time for the record.
+    removes what has not appeared. `completed` is the time for the record. `former` is the record of
+    a checkpoint that stays as new or old as it is.
     """
 
     def __init__(
@@ -44,14 +45,17 @@ class Publication:
         content: Content,
         state: State,
         completed: float | None = None,
+        former: Record | None = None,
     ) -> None:
         current = [committed.metadata for committed in state.ours if committed.name == name]
         self.digest = digest_of(content())
         self._replica, self._name = replica, name
         # A `_metadata` that is there stays recorded, too. The checkpoint is the newest one from its
-        # publication on.
+        # publication on, unless it is repaired.
         digests = (*current, self.digest)
         record = Record(state.next_sequence, digests, completed=completed)
+        if former is not None:
+            record = former._replace(digests=digests)
         record_content = encoded_record(record)
         storage = replica.storage
         self._record = PendingPut(storage, record_uri(replica, name), lambda: [record_content])

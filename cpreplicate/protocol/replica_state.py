@@ -72,6 +72,10 @@ class State:
         """Every checkpoint that cpreplicate wrote: those it replicated, and derived ones."""
         return self.committed + self.derived
 
+    def metadata_of(self, name: str) -> Digest | None:
+        """Return the digest of the `_metadata` of one of cpreplicate's own, None if it is none."""
+        return next((each.metadata for each in self.ours if each.name == name), None)
+
     @property
     def census(self) -> Census:
         """Whose the checkpoints are, by the digests of their `_metadata`."""

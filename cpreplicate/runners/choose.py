@@ -42,40 +42,6 @@ def spark_speed(execution: ExecutionOptions, is_started: bool = False) -> SparkS
     return SparkSpeed(start, is_measured, _speedup(master, execution))
 
 
-class RunnerCost(NamedTuple):
-    """The seconds that a plan takes inline and by Spark, and what these were computed from."""
-
-    inline: float
-    spark: float
-    speed: SparkSpeed
-
-    def __str__(self) -> str:
-        start, is_measured, speedup = self.speed
-        source = "as measured at its last start here" if is_measured else "not measured here yet"
-        return (
-            f"inline about {self.inline:.0f} s, Spark about {self.spark:.0f} s: {start:.1f} s"
-            f" to start ({source}), then {speedup:.1f} times as fast"
-        )
-
-
-def runner_cost(
-    execution: ExecutionOptions,
-    files: int,
-    size: int,
-    bandwidth: float | None = None,
-    is_started: bool = False,
-) -> RunnerCost:
-    """Estimate what each runner takes for so many files and bytes.
-
-    `bandwidth` is the limit of the run in bytes a second. `is_started`: Spark runs already.
-    """
-    speed = spark_speed(execution, is_started)
-    inline = files / _FILES_A_SECOND + size / _BYTES_A_SECOND
-    least = size / bandwidth if bandwidth else 0.0
-    spark = speed.start + max(inline / speed.speedup, least)
-    return RunnerCost(max(inline, least), spark, speed)
-
-
 def seconds_by_spark(execution: ExecutionOptions, inline: float) -> float:
     """Return the seconds that Spark, with its start, takes for work of `inline` seconds inline."""
     if not _can_start():
@@ -101,16 +67,24 @@ def runner_choice(
 ) -> RunnerChoice:
     """Return the runner that was asked for, or the faster one. Nothing is created or imported.
 
-    `reason` is returned unless the choice is made here. `is_started`: Spark runs already.
+    `bandwidth` is the limit of the run in bytes a second. `reason` is returned unless the choice is
+    made here. `is_started`: Spark runs already.
     """
     if execution.runner != "auto":
         return RunnerChoice(execution.runner, reason)
     if not _can_start():
         why = "auto, Spark cannot start under a user id without a passwd entry"
         return RunnerChoice("inline", why)
-    cost = runner_cost(execution, files, size, bandwidth, is_started)
-    why = f"auto, {files} files of {sizes.size(size)}: {cost}"
-    return RunnerChoice("inline" if cost.inline <= cost.spark else "spark", why)
+    start, is_measured, speedup = spark_speed(execution, is_started)
+    by_one = files / _FILES_A_SECOND + size / _BYTES_A_SECOND
+    least = size / bandwidth if bandwidth else 0.0  # that the limit of the run leaves
+    inline, spark = max(by_one, least), start + max(by_one / speedup, least)
+    source = "as measured at its last start here" if is_measured else "not measured here yet"
+    why = (
+        f"auto, {files} files of {sizes.size(size)}: inline about {inline:.0f} s, Spark about"
+        f" {spark:.0f} s: {start:.1f} s to start ({source}), then {speedup:.1f} times as fast"
+    )
+    return RunnerChoice("inline" if inline <= spark else "spark", why)
 
 
 def choose_runner(

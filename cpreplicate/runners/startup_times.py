@@ -1,16 +1,22 @@
-"""Startup times of Spark on this host by master, recorded for the choice of `auto`."""
+"""Startup times of Spark on this host by master, recorded for the choice of `auto`.
+
+They are in a file of the cache: a lost or damaged one does no harm.
+"""
 
 from __future__ import annotations
 
-from cpreplicate.runners import cache
+import contextlib
+import json
+import os
+import threading
+from pathlib import Path
 
 DEFAULT_SECONDS = 6.6  # a local session to its first task and its end, measured on 2 cores
-_FILE = "spark-start.json"
 
 
 def seconds(master: str) -> tuple[float, bool]:
     """Return the last startup time of this master, and whether it was measured here."""
-    recorded = cache.read(_FILE).get(key(master))
+    recorded = _recorded().get(_key(master))
     if isinstance(recorded, (int, float)):
         return float(recorded), True
     return DEFAULT_SECONDS, False
@@ -18,9 +24,34 @@ def seconds(master: str) -> tuple[float, bool]:
 
 def record(master: str, took: float) -> None:
     """Record the startup time of a master, in seconds, unless the cache cannot be written."""
-    cache.write(_FILE, {**cache.read(_FILE), key(master): round(took, 2)})
+    path = _path()
+    new = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            new.write_text(json.dumps({**_recorded(), _key(master): round(took, 2)}))
+            new.replace(path)
+        except OSError:
+            new.unlink(missing_ok=True)
 
 
-def key(master: str) -> str:
+def _recorded() -> dict[str, object]:
+    try:
+        value = json.loads(_path().read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _path() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME")
+    return Path(
+        home or os.path.expanduser("~/.cache"),  # noqa: PTH111  # never fails
+        "cpreplicate",
+        "spark-start.json",
+    )
+
+
+def _key(master: str) -> str:
     """Return the name under which the times of a master are recorded."""
     return "local" if master.startswith("local") else master

@@ -43,11 +43,7 @@ class Deadline:
     """
 
     def __init__(
-        self,
-        seconds: float,
-        place: str,
-        who: str,
-        breaks_off: Callable[[], None] | None = None,
+        self, seconds: float, place: str, who: str, breaks_off: Callable[[], None] | None = None
     ) -> None:
         self.seconds = seconds
         self.who = who

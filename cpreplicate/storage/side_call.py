@@ -40,7 +40,7 @@ class SideCall(Generic[T]):
         try:
             self._result = self._call()
         except BaseException as error:  # noqa: BLE001  # raised by `result`, in the caller's thread
-            self._error = error
+            self._error = self._error or error  # the caller may have been let go with another one
         self._call, self.has_ended = None, True
 
     def run(self) -> None:

@@ -73,21 +73,10 @@ class Assignment(SideCall[Any]):
         self._context = context
         self.call: Call | None = None  # the call of the client that it waits for
         self.is_left = self.cleans_up = False
-        self.broken_off: BaseException | None = None  # raised by the caller
-
-    def result(self) -> Any:
-        """Return the result of the work, or raise its exception, or that which broke it off."""
-        if (error := self.broken_off) is None:
-            return super().result()
-        self.broken_off = None
-        try:
-            raise error
-        finally:
-            del error  # it refers to this frame
 
     def break_off(self, error: BaseException) -> None:
         """Let the caller go on with an exception. Called only by the thread that looks at calls."""
-        self.broken_off = error
+        self._error = error
         self.release()
 
     def raise_if_left(self) -> None:

@@ -106,7 +106,6 @@ def test_without_a_terminal_and_without_yes_nothing_is_done(roots, words):
         ("promote", "--all", "--as-of", "2026-11-24T03:00Z"),
         ("promote", "--all", "--content"),
         ("promote", "--all", "--skip-lagging"),
-        ("promote", "--max-lag", "15m"),
         ("promote", "--include", "orders"),
         ("promote", "--yes"),
         ("promote", "--checkpoint", "chk-1", "--as-of", "2026-11-24T03:00Z"),

@@ -16,12 +16,21 @@ import urllib.request
 
 import pytest
 
+from cpreplicate.cli.signals import Stopped
+from cpreplicate.core.clock import Clock
+from cpreplicate.operations.jobs.service import Service
+from cpreplicate.storage import side_call
 from tests.support import jobs, killing
+from tests.support.commandline import printed
 from tests.support.hostile import answer, endless, hostile
 from tests.support.replicas import FILES, NEXT
+from tests.support.stepping import ManualClock, Stepped, Steps
 from tests.support.waiting import PATIENCE
 
 JOBS = [f"{number:032x}" for number in range(4)]
+INTERVAL = 0.2  # seconds, of the services
+ROWS = "--output=json"  # a document for each checkpoint
+URL_FOLLOWS = "metrics and probes at "
 
 
 def wait_until(condition, seconds=PATIENCE):
@@ -65,9 +74,8 @@ class Running:
         return self.process.wait(PATIENCE)
 
     def url(self):
-        before = "metrics and probes at "
-        wait_until(lambda: before in self.stderr)
-        return self.stderr.partition(before)[2].split()[0]
+        wait_until(lambda: URL_FOLLOWS in self.stderr)
+        return url_in(self.stderr)
 
 
 @contextlib.contextmanager
@@ -78,6 +86,31 @@ def running(tmp_path, *words, **options):
     finally:
         started.process.kill()
         started.process.wait()
+
+
+@pytest.fixture
+def by_hand(monkeypatch):
+    """Return what runs a service in this process by the steps of a function, then stops it."""
+    clock, tries = ManualClock(), Steps()
+    monkeypatch.setattr(Clock, "now", lambda _machine: clock.now())
+    monkeypatch.setattr(Clock, "monotonic", lambda _machine: clock.monotonic())
+    monkeypatch.setattr(side_call, "in_pool", lambda _pool: tries)
+
+    def run(follow, *words):
+        def run_by_hand(service, _leave_behind, each_turn):
+            follow(Stepped(service, clock, tries, Steps(), each_turn))
+            raise Stopped(signal.SIGTERM)
+
+        monkeypatch.setattr(Service, "run", run_by_hand)
+        return printed(*words, "--runner", "inline")
+
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield run
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def url_in(stderr):
+    return stderr.partition(URL_FOLLOWS)[2].split()[0]
 
 
 def read(url):
@@ -100,29 +133,33 @@ def tries(url):
     return sum(map(float, re.findall(r"cpreplicate_tries_total\{.*\} (\S+)", metrics)))
 
 
-def test_jobs_under_a_root_are_followed_also_new_ones(tmp_path):
+def test_jobs_under_a_root_are_followed_also_new_ones(tmp_path, by_hand):
     write(tmp_path / "dcA", JOBS[0], 1)
-    words = ["--jobs-under", tmp_path / "dcA", tmp_path / "dcB", "--interval", "0.2s"]
-    with running(tmp_path, "watch", *words, "--metrics", "0", "--output", "json") as service:
-        wait_until(lambda: has(tmp_path, JOBS[0], 1))
+
+    def follow(service):
+        service.step()
+        assert has(tmp_path, JOBS[0], 1)
         write(tmp_path / "dcA", JOBS[1], 5)
-        wait_until(lambda: has(tmp_path, JOBS[1], 5))
+        service.step(INTERVAL)
+        assert has(tmp_path, JOBS[1], 5)
         write(tmp_path / "dcA", JOBS[0], 2, NEXT)
-        wait_until(lambda: has(tmp_path, JOBS[0], 2))
-        url = service.url()
-        wait_until(lambda: read(f"{url}/readyz")[0] == 200)
+        service.step(INTERVAL)
+        assert has(tmp_path, JOBS[0], 2)
+        url = url_in(sys.stderr.getvalue())
+        assert read(f"{url}/readyz")[0] == 200
         assert read(f"{url}/healthz")[0] == 200
-        wait_until(lambda: lags(url) == [0, 0])
-        wait_until(lambda: service.stdout.count("\n") == 3)
-        assert service.end() == 143
-        rows = [json.loads(line) for line in service.stdout.splitlines()]
-        # a row is printed a while after the commit, and those of two jobs in no order
-        assert sorted((row["job"], row["checkpoint"]) for row in rows) == [
-            (JOBS[0], "chk-1"),
-            (JOBS[0], "chk-2"),
-            (JOBS[1], "chk-5"),
-        ]
-        assert "Traceback" not in service.stderr
+        assert lags(url) == [0, 0]
+
+    words = ["--jobs-under", tmp_path / "dcA", tmp_path / "dcB", "--interval", "0.2s"]
+    ended = by_hand(follow, "watch", *words, "--metrics", "0", ROWS)
+    assert ended.returncode == 143
+    rows = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [(row["job"], row["checkpoint"]) for row in rows] == [
+        (JOBS[0], "chk-1"),
+        (JOBS[1], "chk-5"),
+        (JOBS[0], "chk-2"),
+    ]
+    assert "Traceback" not in ended.stderr
 
 
 @pytest.fixture
@@ -158,17 +195,22 @@ def test_the_configuration_of_a_fleet_is_read_again_and_a_mistake_ends_nothing(
         assert service.end() == 143
 
 
-def test_a_root_without_jobs_holds_up_no_other_job_of_a_fleet(tmp_path, configured):
+def test_a_root_without_jobs_holds_up_no_other_job_of_a_fleet(tmp_path, configured, by_hand):
     configured(0)
     root = f'[[root]]\nsource = "{tmp_path}/dcC"\n'
     with (tmp_path / "fleet.toml").open("a") as file:
         file.write(root)
-    with running(tmp_path, "fleet", "--every", "0.2s", tmp_path / "fleet.toml") as service:
-        wait_until(lambda: has(tmp_path, JOBS[0], 1))
-        wait_until(lambda: "Waiting for jobs" in service.stderr)
+
+    def follow(service):
+        service.step()
+        assert has(tmp_path, JOBS[0], 1)
+        assert "Waiting for jobs" in sys.stderr.getvalue()
         write(tmp_path / "dcC", JOBS[2], 1)
-        wait_until(lambda: has(tmp_path, JOBS[2], 1))
-        assert service.end() == 143
+        service.step(INTERVAL)
+        assert has(tmp_path, JOBS[2], 1)
+
+    ended = by_hand(follow, "fleet", "--every", "0.2s", tmp_path / "fleet.toml")
+    assert ended.returncode == 143
 
 
 def test_two_fleets_of_cron_divide_the_jobs(tmp_path, configured):
@@ -182,12 +224,12 @@ def test_two_fleets_of_cron_divide_the_jobs(tmp_path, configured):
     assert replicated == [1, 3]
 
 
-def test_headers_of_the_environment_may_have_blanks(tmp_path, monkeypatch):
+def test_headers_of_the_environment_may_have_blanks(tmp_path, monkeypatch, by_hand):
     monkeypatch.setenv("CPREPLICATE_WATCH_HEADER", "Authorization: Bearer abc\nX-Other: 1")
     words = ("--flink", "http://127.0.0.1:1", "--all-jobs", tmp_path / "dcB")
-    with running(tmp_path, "watch", "--interval", "0.2s", *words) as service:
-        wait_until(lambda: "Its jobs are followed by their directories" in service.stderr)
-        assert service.end() == 143
+    ended = by_hand(lambda service: service.step(), "watch", "--interval", "0.2s", *words)
+    assert ended.returncode == 143
+    assert "Its jobs are followed by their directories" in ended.stderr
 
 
 @pytest.mark.usefixtures("configured")
@@ -247,7 +289,7 @@ def test_sigterm_ends_within_the_grace_also_while_a_large_file_is_copied(tmp_pat
 
 
 @pytest.mark.usefixtures("configured")
-def test_the_heartbeat_is_sent_only_while_every_job_is_in_time(tmp_path):
+def test_the_heartbeat_is_sent_only_while_every_job_is_in_time(tmp_path, by_hand):
     calls = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -261,22 +303,28 @@ def test_the_heartbeat_is_sent_only_while_every_job_is_in_time(tmp_path):
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    words = ["--every", "0.2s", tmp_path / "fleet.toml"]
+    words = ["fleet", "--every", "0.2s", tmp_path / "fleet.toml"]
     heartbeat = ["--heartbeat", f"http://127.0.0.1:{server.server_port}/ping"]
+
+    def follow(service):
+        service.step()
+        service.step(60.0)  # the next heartbeat is due
+        wait_until(lambda: calls)
+
+    def fail(service):
+        for _ in range(5):
+            service.step(60.0)  # the next heartbeat and the next try are due
+        assert tries(url_in(sys.stderr.getvalue())) == 5
+
     try:
-        with running(tmp_path, "fleet", *words, *heartbeat) as service:
-            wait_until(lambda: calls)
-            assert service.end() == 143
+        assert by_hand(follow, *words, *heartbeat).returncode == 143
         assert set(calls) == {"/ping"}
         calls.clear()
         shutil.rmtree(tmp_path / "dcB")
         (tmp_path / "dcA" / JOBS[0] / "chk-1" / "_metadata").write_bytes(b"damaged")
-        often = ("--max-backoff", "0.2s", "--metrics", "0")
-        with running(tmp_path, "fleet", *words, *heartbeat, *often) as service:
-            url = service.url()
-            wait_until(lambda: tries(url) >= 5)
-            assert "It is tried again" in service.stderr
-            assert calls == []
+        ended = by_hand(fail, *words, *heartbeat, "--max-backoff", "0.2s", "--metrics", "0")
+        assert "It is tried again" in ended.stderr
+        assert calls == []
     finally:
         server.shutdown()
         server.server_close()
@@ -341,11 +389,7 @@ def test_a_jobmanager_that_drips_and_a_file_of_garbage_hold_up_no_job(tmp_path):
             ["watch", "--flink", "http://h", "--all-jobs", "--header", "a b: c", "dcB"],
             "--header: expected NAME:VALUE",
         ),
-        (["fleet", "--metrics", "0", "fleet.toml"], "--metrics: of a service, which needs --every"),
-        (
-            ["fleet", "--slots", "3", "--grace", "9s", "fleet.toml"],
-            "--grace, --slots: of",
-        ),
+        (["fleet", "--metrics", "0", "fleet.toml"], "need --every"),
         (["fleet", "--every", "1s", "--dry-run", "fleet.toml"], "does not go with --dry-run"),
     ],
 )
@@ -363,21 +407,24 @@ def test_options_that_do_not_fit_together_are_usage_errors(tmp_path, words, mess
     assert "5f1c" not in ended.stderr
 
 
-def test_a_service_that_starts_during_an_outage_shows_what_it_misses(tmp_path):
+def test_a_service_that_starts_during_an_outage_shows_what_it_misses(tmp_path, by_hand):
+    shown: list[tuple[int, str]] = []
+
+    def follow(service):
+        service.step()
+        service.step(6.0)  # the least time after which a place is unseen is over
+        url = url_in(sys.stderr.getvalue())
+        shown.extend(read(f"{url}/{page}") for page in ("metrics", "readyz", "healthz"))
+
     words = ["--flink", "http://user:5f1c@127.0.0.1:1", "--job-name", "orders", tmp_path / "dcB"]
-    with running(tmp_path, "watch", *words, "--interval", "0.2s", "--metrics", "0") as service:
-        url = service.url()
-        missing = [
-            'cpreplicate_discovery_unseen{source="http://127.0.0.1:1"} 1.0',
-            'cpreplicate_discovery_unmatched{name="orders"} 1.0',
-        ]
-        wait_until(lambda: all(line in read(f"{url}/metrics")[1] for line in missing))
-        assert read(f"{url}/readyz")[0] == 200
-        status, text = read(f"{url}/healthz")
-        assert status == 200
-        assert "no jobs can be looked for at http://127.0.0.1:1: " in text
-        assert "no job is followed for: orders" in text
-        assert "5f1c" not in text
+    by_hand(follow, "watch", *words, "--interval", "0.2s", "--metrics", "0")
+    (_, metrics), (ready, _), (status, text) = shown
+    assert 'cpreplicate_discovery_unseen{source="http://127.0.0.1:1"} 1.0' in metrics
+    assert 'cpreplicate_discovery_unmatched{name="orders"} 1.0' in metrics
+    assert (ready, status) == (200, 200)
+    assert "no jobs can be looked for at http://127.0.0.1:1: " in text
+    assert "no job is followed for: orders" in text
+    assert "5f1c" not in text
 
 
 def test_a_service_may_open_as_many_files_as_the_system_lets_it(tmp_path):
@@ -399,22 +446,24 @@ def test_a_service_may_open_as_many_files_as_the_system_lets_it(tmp_path):
     assert hard == resource.RLIM_INFINITY or soft >= min(hard, 65536)
 
 
-def test_a_service_that_stops_before_any_checkpoint_claims_none(tmp_path):
+def test_a_service_that_stops_before_any_checkpoint_claims_none(tmp_path, by_hand):
     (tmp_path / "dcA" / JOBS[0]).mkdir(parents=True)
+
+    def follow(service):
+        service.step()
+        assert read(f"{url_in(sys.stderr.getvalue())}/readyz")[0] == 200
+
     words = ("--jobs-under", tmp_path / "dcA", tmp_path / "dcB", "--interval", "0.2s")
-    with running(tmp_path, "watch", *words, "--metrics", "0") as service:
-        url = service.url()
-        wait_until(lambda: read(f"{url}/readyz")[0] == 200)
-        assert service.end() == 143
-        assert "stopped. This run saw no committed checkpoint in the replicas of" in service.stderr
-        assert "can be restored" not in service.stderr
+    ended = by_hand(follow, "watch", *words, "--metrics", "0")
+    assert ended.returncode == 143
+    assert "stopped. This run saw no committed checkpoint in the replicas of" in ended.stderr
+    assert "can be restored" not in ended.stderr
 
 
-def test_a_service_that_stops_counts_the_replicas_with_a_checkpoint(tmp_path):
+def test_a_service_that_stops_counts_the_replicas_with_a_checkpoint(tmp_path, by_hand):
     write(tmp_path / "dcA", JOBS[0], 1)
     (tmp_path / "dcA" / JOBS[1]).mkdir()
     words = ("--jobs-under", tmp_path / "dcA", tmp_path / "dcB", "--interval", "0.2s")
-    with running(tmp_path, "watch", *words, "--metrics", "0", "--output", "json") as service:
-        wait_until(lambda: service.stdout.endswith("\n"))
-        assert service.end() == 143
-        assert re.search("stopped. 1 of [12] replicas hold a committed", service.stderr)
+    ended = by_hand(lambda service: service.step(), "watch", *words, ROWS)
+    assert ended.returncode == 143
+    assert "stopped. 1 of 2 replicas hold a committed" in ended.stderr

@@ -1,6 +1,7 @@
 """`promote --all`: the replica of each job is sealed, and what fails stops no other."""
 
 import dataclasses
+import os
 import shutil
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from cpreplicate.errors import NotThere
 from cpreplicate.operations.promote_all import PromoteAllRequest, candidates, promote_all
 from cpreplicate.operations.replicas import replicas_below
+from cpreplicate.operations.status import status
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep.kafka_check import KafkaAsked
@@ -18,12 +20,12 @@ from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, Transient
+from tests.support.doctor import tree
+from tests.support.jobs import metadata_of
 from tests.support.kafka_jobs import put_kafka_checkpoint
 from tests.support.kafka_states import Split
-from tests.support.registry import serving
 from tests.support.roots import FIRST, HOUR, NOON, SECOND, THIRD, Roots
 from tests.support.standin_kafka import StandInKafka
-from tests.support.tracing import Tracing
 
 
 @pytest.fixture
@@ -59,10 +61,11 @@ def test_each_replica_is_sealed_and_returned_with_how_its_job_is_started(roots):
 def test_a_dry_run_reports_the_same_and_changes_nothing(roots):
     roots.add(FIRST, "orders")
     shutil.rmtree(roots.add(SECOND, "clicks") / "shared")
-    with serving("file", tracing := Tracing(Side().storage("file:/"))):
-        report = promoted(roots, dry_run=True)
+    before = tree(roots.targets)
+    report = promoted(roots, dry_run=True)
     assert outcomes(report) == {"orders": ("can be promoted", 0), "clicks": ("failed", 4)}
-    assert tracing.changes() == []
+    assert tree(roots.targets).keys() == before.keys()
+    assert "orders: flink run -s " in forms_of(report).text(report)
 
 
 def test_a_replica_that_cannot_be_restored_stops_no_other_and_is_listed_first(roots):
@@ -135,8 +138,9 @@ def test_a_damaged_replica_stops_no_other(roots):
 def test_of_a_job_that_restarted_only_the_replica_with_the_newest_checkpoint_is_sealed(roots):
     old = roots.add(SECOND, "orders", NOON, NOON + HOUR)
     new = roots.add(FIRST, "orders", NOON + 2 * HOUR, NOON + 3 * HOUR)
-    (job,) = promoted(roots).jobs
-    assert job.replica == f"file:{new}"
+    job, other = promoted(roots).jobs
+    assert (job.replica, other.replica) == (f"file:{new}", f"file:{old}")
+    assert (job.outcome, other.outcome) == ("promoted", "not taken")
     assert SECOND in job.why
     assert (is_sealed(new), is_sealed(old)) == (True, False)
 
@@ -171,7 +175,7 @@ def test_what_lags_behind_the_newest_checkpoint_of_all_is_listed_first(roots):
     roots.add(SECOND, "b", completed=NOON)
     roots.add(THIRD, "c", completed=NOON + HOUR - 60)
     report = promoted(roots, max_lag=900.0)
-    assert [(job.name, job.lag, job.is_lagging) for job in report.jobs] == [
+    assert [(job.name, job.behind_newest, job.is_lagging) for job in report.jobs] == [
         ("b", HOUR, True),
         ("a", 0.0, False),
         ("c", 60.0, False),
@@ -238,8 +242,75 @@ def test_a_configured_name_wins_over_the_recorded_one(roots):
     assert [job.name for job in candidates(request)] == ["shop"]
 
 
-def test_the_sources_are_not_asked_unless_a_lag_is(roots):
+def replicated_job(roots, job, name, completed=None):
+    """A job with a source that is there, and its replica."""
+    write_checkpoint_of(roots.root / "dcA", job, 1, completed)
+    request = SyncRequest(
+        f"file:{roots.root}/dcA/{job}",
+        f"file:{roots.targets}",
+        name=name,
+        execution=ExecutionOptions(runner="inline"),
+    )
+    sync(request, lambda _line: None)
+
+
+def write_checkpoint_of(root, job, number, completed=None):
+    metadata = root / job / f"chk-{number}" / "_metadata"
+    (root / job / "shared").mkdir(parents=True, exist_ok=True)
+    (root / job / "shared" / "x").write_bytes(b"x" * 99)
+    metadata.parent.mkdir()
+    metadata.write_bytes(metadata_of(number, {f"file:{root}/{job}/shared/x": 99}))
+    if completed is not None:
+        os.utime(metadata, (completed,) * 2)
+        os.utime(metadata.parent, (completed,) * 2)
+
+
+def test_the_lag_is_that_of_status(roots):
+    replicated_job(roots, FIRST, "orders")
+    write_checkpoint_of(roots.root / "dcA", FIRST, 2)
+    replicated_job(roots, SECOND, "clicks")
+    report = promoted(roots, dry_run=True)
+    found = status(replicas_below(f"file:{roots.targets}", [], Sides()), Sides())
+    of_status = {row.observed.replica: row.observed.behind() for row in found.replicas}
+    by_replica = {job.replica: job.promotion.behind.checkpoints for job in report.jobs}
+    assert by_replica == of_status
+    assert sorted(by_replica.values()) == [0, 1]
+    assert sorted(job.lag > 0 for job in report.jobs) == [False, True]
+
+
+def test_a_replica_whose_source_is_ahead_by_more_than_allowed_is_left(roots):
+    replicated_job(roots, FIRST, "orders")
+    write_checkpoint_of(roots.root / "dcA", FIRST, 2)
+    replicated_job(roots, SECOND, "clicks")
+    report = promoted(roots, max_lag=0.0)
+    assert outcomes(report) == {"orders": ("lagging", 21), "clicks": ("promoted", 0)}
+    assert report.exit_code == 3
+    assert not is_sealed(roots.targets / FIRST)
+
+
+def test_a_lag_is_not_known_where_a_source_does_not_answer(roots):
     roots.add(FIRST, "orders")
-    with serving("file", tracing := Tracing(Side().storage("file:/"))):
-        promoted(roots)
-    assert [place for _verb, place in tracing.calls if f"/dcA/{FIRST}" in place] == []
+    (job,) = promoted(roots, dry_run=True).jobs
+    assert (job.lag, job.promotion.behind.seconds) == (None, None)
+    assert job.seen.look.error is not None
+
+
+def test_a_replica_that_is_not_taken_for_its_job_has_a_line_of_its_own(roots):
+    old = roots.add(SECOND, "orders", NOON, NOON + HOUR)
+    roots.add(FIRST, "orders", NOON + 2 * HOUR, NOON + 3 * HOUR)
+    report = promoted(roots)
+    assert report.count("not taken") == 1
+    text = forms_of(report).text(report)
+    assert f"orders: file:{old} was not taken: of 2 replicas of the job orders, {FIRST}" in text
+    assert "its source was not seen" in text
+
+
+def test_jobs_of_one_name_of_which_one_ran_on_unreplicated_are_refused(roots):
+    for job, completed in ((FIRST, NOON), (SECOND, NOON + HOUR)):
+        replicated_job(roots, job, "orders", completed)
+    write_checkpoint_of(roots.root / "dcA", FIRST, 2, NOON + 2 * HOUR)
+    report = promoted(roots)
+    assert [job.exit_code for job in report.jobs] == [6, 6]
+    assert report.exit_code == 3
+    assert all("ran at the same time" in job.error for job in report.jobs)
+    assert not is_sealed(roots.targets / SECOND)

@@ -166,3 +166,16 @@ def test_a_name_costs_one_listing_and_one_read_for_each_replica(roots):
     verbs = [verb for verb, _place in tracing.calls]
     assert (verbs.count("list"), len(verbs)) == (1, 21)
     assert tracing.changes() == []
+
+
+def test_a_job_that_its_source_shows_to_have_run_on_is_another_one_of_the_same_name(roots):
+    roots.add(FIRST, "orders", NOON, NOON)
+    roots.add(SECOND, "orders", NOON + HOUR, NOON + 2 * HOUR)
+    assert job_of(roots, "orders") == SECOND
+    metadata = roots.root / "dcA" / FIRST / "chk-4" / "_metadata"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_bytes(b"")
+    os.utime(metadata, (NOON + 3 * HOUR,) * 2)
+    assert job_of(roots, "orders") == SECOND  # nobody asked the source
+    with pytest.raises(Refused, match=f"ran at the same time, {FIRST} and {SECOND}.*chk-4"):
+        select(f"file:{roots.targets}", Side(), "orders", Side())

@@ -177,7 +177,7 @@ def test_a_replica_is_ready_or_why_it_is_not_is_printed(root):
     (root / "dcB" / ORDERS / ".cpreplicate" / "replica.json").unlink()
     row = rows(root)[ORDERS]
     assert row["ready"] is False
-    assert "replica.json is lost" in row["not_ready_because"]
+    assert "is not a replica of cpreplicate's making" in row["not_ready_because"]
     assert rows(root)[CLICKS]["ready"] is True
     printed = run("status", root / "dcB").out
     assert f"{ORDERS}: promote would not succeed: {row['not_ready_because']}" in printed

@@ -8,11 +8,11 @@ from cpreplicate.errors import NotThere
 from cpreplicate.operations.promote_all import PromoteAllRequest, candidates, promote_all
 from cpreplicate.operations.replicas import replicas_below
 from cpreplicate.operations.unseal_all import UnsealAllRequest, unseal_all
-from cpreplicate.storage import Side, Sides
-from tests.support.registry import serving
+from cpreplicate.output.results import forms_of
+from cpreplicate.storage import Sides
+from tests.support.doctor import tree
 from tests.support.replicas import aged
 from tests.support.roots import FIRST, SECOND, THIRD, Roots
-from tests.support.tracing import Tracing
 
 
 @pytest.fixture
@@ -41,15 +41,15 @@ def is_sealed(roots, job):
 def test_every_sealed_replica_is_unsealed(roots):
     report = unsealed(roots)
     assert [(job.name, job.exit_code) for job in report.jobs] == [("clicks", 0), ("orders", 0)]
-    assert (report.exit_code, report.earlier) == (0, 0)
+    assert (report.exit_code, report.earlier) == (0, ())
     assert not any(is_sealed(roots, job) for job in (FIRST, SECOND))
 
 
 def test_a_dry_run_changes_nothing(roots):
-    with serving("file", tracing := Tracing(Side().storage("file:/"))):
-        report = unsealed(roots, dry_run=True)
+    before = {path: facts[:2] for path, facts in tree(roots.targets).items()}
+    report = unsealed(roots, dry_run=True)
     assert [job.name for job in report.jobs] == ["clicks", "orders"]
-    assert tracing.changes() == []
+    assert {path: facts[:2] for path, facts in tree(roots.targets).items()} == before
     assert is_sealed(roots, FIRST)
 
 
@@ -67,7 +67,10 @@ def test_what_an_earlier_switch_sealed_is_left(roots):
     aged(sealed, days=2)
     since = (roots.targets / SECOND / ".cpreplicate" / "sealed").stat().st_mtime
     report = unsealed(roots, since)
-    assert ([job.name for job in report.jobs], report.earlier) == (["clicks"], 1)
+    (left,) = report.earlier
+    assert ([job.name for job in report.jobs], left.name) == (["clicks"], "orders")
+    text = forms_of(report).text(report)
+    assert f"orders: file:{roots.targets}/{FIRST} was sealed before, by " in text
     assert sealed.exists()
 
 

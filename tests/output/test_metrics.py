@@ -22,6 +22,7 @@ from cpreplicate.output.metrics import (
     JobCollector,
     registry_of,
 )
+from tests.support.stepping import ManualClock
 
 REPLICA = "hdfs://dcB/flink/replicas/55d1"
 
@@ -30,7 +31,7 @@ def collected(*jobs, now=1000.0):
     """Samples as `name{other labels}`, of one job or of several."""
     return {
         (sample.name, *sorted(sample.labels.items())): sample.value
-        for metric in JobCollector(lambda: jobs, lambda: now).collect()
+        for metric in JobCollector(lambda: jobs, ManualClock(now)).collect()
         for sample in metric.samples
     }
 

@@ -12,7 +12,7 @@ from cpreplicate.runners import (
     seconds_by_spark,
     startup_times,
 )
-from cpreplicate.runners.choose import runner_cost, spark_speed
+from cpreplicate.runners.choose import runner_choice, spark_speed
 from cpreplicate.storage import Sides
 
 CLUSTER = ExecutionOptions(master="spark://driver:7077", parallelism=8)
@@ -66,9 +66,10 @@ def test_the_slots_of_a_cluster_are_computed_from_its_properties():
 
 
 def test_where_the_bandwidth_is_the_limit_spark_gains_nothing():
-    assert runner_cost(CLUSTER, 10, 20 << 30).spark < runner_cost(CLUSTER, 10, 20 << 30).inline
-    limited = runner_cost(CLUSTER, 10, 20 << 30, bandwidth=1e6)
-    assert limited.spark - limited.inline == pytest.approx(startup_times.DEFAULT_SECONDS)
+    assert runner_choice(CLUSTER, 10, 20 << 30).runner == "spark"
+    limited = runner_choice(CLUSTER, 10, 20 << 30, bandwidth=1e6)
+    assert limited.runner == "inline"
+    assert "inline about 21475 s, Spark about 21481 s" in limited.reason
 
 
 @pytest.fixture

@@ -59,10 +59,15 @@ class Stepped:
     """A service whose time passes only by `step`, and which makes its calls only then."""
 
     def __init__(
-        self, make: Callable[[Clock, Steps, Steps], Service], clock: ManualClock | None = None
+        self,
+        service: Service,
+        clock: ManualClock,
+        tries: Steps,
+        glances: Steps,
+        each_turn: Callable[[], None] = lambda: None,
     ) -> None:
-        self.clock, self.tries, self.glances = clock or ManualClock(), Steps(), Steps()
-        self.service = make(self.clock, self.tries, self.glances)
+        self.service, self.clock, self.tries, self.glances = service, clock, tries, glances
+        self._each_turn = each_turn
 
     def release(self) -> None:
         """Make the calls again that were held."""
@@ -72,6 +77,10 @@ class Stepped:
     def step(self, seconds: float = 0.0) -> None:
         """Let time pass, then turn until nothing is due."""
         self.clock.pass_(seconds)
-        self.service.turn()
+        self._turn()
         while self.tries.run() | self.glances.run():
-            self.service.turn()
+            self._turn()
+
+    def _turn(self) -> None:
+        self.service.turn()
+        self._each_turn()

@@ -372,10 +372,48 @@ OF_REPLICAS: dict[Situation, int] = {
 }
 
 
-@pytest.mark.parametrize("situation", OF_REPLICAS, ids=lambda each: each.__name__)
+def sealed_and_claimed(place: Place) -> Place:
+    """Flink deleted what the job was restored from with CLAIM."""
+    assert run("sync", *place.words, "--runner", "inline", "--keep", "9").code == 0
+    place.complete(2, NEXT)
+    assert run("sync", *place.words, "--runner", "inline", "--keep", "9").code == 0
+    assert run("promote", place.replica).code == 0
+    shutil.rmtree(place.replica / "chk-2")
+    return place
+
+
+def a_damaged_seal(place: Place) -> Place:
+    sealed(place)
+    (place.replica / ".cpreplicate" / "sealed").write_text("{}")
+    return place
+
+
+OF_SEALED: dict[Situation, int] = {sealed_and_claimed: 6, a_damaged_seal: 6}
+UNSEEN_BY_STATUS = (a_file_of_the_replica_is_missing, a_file_of_the_replica_is_too_short)
+
+
+@pytest.mark.parametrize("situation", OF_REPLICAS | OF_SEALED, ids=lambda each: each.__name__)
+def test_every_approval_of_a_promotion_ends_as_it_does(tmp_path, situation):
+    place = Place(tmp_path, ())
+    place.complete(1, FILES)
+    place = situation(place.given())
+    before = tree(tmp_path).keys()
+    dry_run = code_of("promote", "--dry-run", place.replica)
+    is_approved = code_of("promote", "--all", "--dry-run", place.root / "dcB") == 0
+    found = run("status", place.root / "dcB", "--output", "json")
+    rows = json.loads(found.out).get("replicas", []) if found.out else []
+    assert tree(tmp_path).keys() == before
+    code = code_of("promote", place.replica)
+    assert code == dry_run == (OF_REPLICAS | OF_SEALED)[situation]
+    assert is_approved == (code == 0)
+    if situation not in UNSEEN_BY_STATUS:
+        assert any(row["ready"] for row in rows) == (code == 0)
+
+
+@pytest.mark.parametrize("situation", OF_REPLICAS | OF_SEALED, ids=lambda each: each.__name__)
 def test_verify_ends_with_the_exit_code_of_the_promotion(tmp_path, situation):
     place = Place(tmp_path, ())
     place.complete(1, FILES)
     place = situation(place.given())
     found = {name: code_of(name, place.replica) for name in ("verify", "promote")}
-    assert set(found.values()) == {OF_REPLICAS[situation]}, found
+    assert set(found.values()) == {(OF_REPLICAS | OF_SEALED)[situation]}, found

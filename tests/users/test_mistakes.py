@@ -129,7 +129,7 @@ def test_a_file_as_the_root_of_jobs_is_refused_at_once(data):
 
 def test_a_root_without_jobs_is_waited_for_and_reported_once(tmp_path):
     lines: list[str] = []
-    found = JobsUnder(f"file:{tmp_path}", SyncRequest("", "file:/dcB"), lines.append)
+    found = JobsUnder(SyncRequest(f"file:{tmp_path}", "file:/dcB"), lines.append)
     assert found.jobs() == found.jobs() == []
     assert len(lines) == 1
     assert lines[0].endswith("Waiting for jobs")
@@ -138,7 +138,7 @@ def test_a_root_without_jobs_is_waited_for_and_reported_once(tmp_path):
 
 
 def test_a_root_that_turns_out_to_be_a_job_is_an_error(data):
-    found = JobsUnder(f"file:{data}/dcA/{JOB}", SyncRequest("", "file:/dcB"), lambda _line: None)
+    found = JobsUnder(SyncRequest(f"file:{data}/dcA/{JOB}", "file:/dcB"), lambda _line: None)
     with pytest.raises(NoJob):
         found.jobs()
 

@@ -93,9 +93,7 @@ class Rebuilt(NamedTuple):
 
 
 def rebuilt(
-    stream: bytes,
-    offsets: Mapping[str, Sequence[int]],
-    replaced: Mapping[str, Sequence[bytes]],
+    stream: bytes, offsets: Mapping[str, Sequence[int]], replaced: Mapping[str, Sequence[bytes]]
 ) -> Rebuilt:
     """Return a stream in which the elements of some lists are replaced, one for one.
 

@@ -8,6 +8,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.placement import METADATA
 from cpreplicate.operations.doctor.case import Case, source_of
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, warning
+from cpreplicate.operations.probe import ahead
 from cpreplicate.operations.sync.source import SourceState, read_source
 from cpreplicate.protocol import json_files
 from cpreplicate.storage import Storage, Transient, questions
@@ -76,16 +77,6 @@ def check_clock(subject: Case) -> Result:
 def _completed(state: SourceState, storage: Storage) -> float | None:
     status = storage.stat(uri.join(state.source.checkpoint, METADATA))
     return None if status is None else status.dated
-
-
-def ahead(shown: float, earliest: float, latest: float) -> float:
-    """Return how many seconds a clock is ahead, which showed a time between two own times.
-
-    A service may cut its time to whole seconds.
-    """
-    if shown + 1 < earliest:
-        return shown + 1 - earliest
-    return max(0.0, shown - latest)
 
 
 def compared_clocks(offset: float) -> Result:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
+from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import total
 from cpreplicate.core.sizes import size
-from cpreplicate.errors import LeaseHeld, NoSpace, Refused, UsageError, exit_code_of
+from cpreplicate.errors import LeaseHeld, Refused, UsageError, exit_code_of
 from cpreplicate.operations.doctor.case import Case, CaseSide, target_of
 from cpreplicate.operations.doctor.findings import (
     Result,
@@ -23,8 +23,8 @@ from cpreplicate.operations.doctor.findings import (
     text_of,
     warning,
 )
-from cpreplicate.operations.doctor.source import ahead, compared_clocks
-from cpreplicate.operations.space import left, shortage
+from cpreplicate.operations.doctor.source import compared_clocks
+from cpreplicate.operations.probe import Probe
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.source import target_replica
 from cpreplicate.operations.target_root import refuse_replica_as_root
@@ -32,12 +32,13 @@ from cpreplicate.protocol import lease, lease_safety, same_place, seal
 from cpreplicate.protocol.marker import read_marker
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import FileStatus, Side, Storage, questions
+from cpreplicate.storage.statuses import Space
 
 PROBE = ".cpreplicate-doctor-"
 _FREED = "the space of deleted files is free at once"
-_CONTENT = b"written by cpreplicate doctor, which removes it again\n"
 _LATER = "Nothing need be done: sync names them, and changes nothing before the copies are complete"
 _REFUSED = 6
+_NO_SPACE = 3  # copies would fail
 _HELD = 11
 _REMEDIES = {
     errno.EACCES: "Grant the user of this run the right to write there, or run as another user",
@@ -81,7 +82,7 @@ def _refuse_overlap(subject: Case) -> None:
 def check_plan(subject: Case) -> Result:
     """Check what `sync` would refuse, and keep its plan."""
     report = diff(subject.request)
-    if report.refusal is not None and not isinstance(report.refusal, (LeaseHeld, NoSpace)):
+    if report.refusal is not None and not isinstance(report.refusal, LeaseHeld):
         raise report.refusal
     subject.plan = plan = report.plan
     if plan.empty:
@@ -144,53 +145,23 @@ def _own_directory(subject: Case) -> str:
     return uri.join(subject.request.target_root, f"{PROBE}{name}")
 
 
-class _Probe:
+class _Probe(Probe):
     """A directory of its own at the target, in which each verb of a sync is tried."""
 
     def __init__(self, side: Side, directory: str) -> None:
-        self.directory, self.within = directory, uri.parent(directory)
-        self.offset: float | None = None
-        self._side, self._storage = side, side.storage(directory)
-        self._file = uri.join(directory, "file")
+        file, within = uri.join(directory, "file"), uri.parent(directory)
+        super().__init__(side.storage(directory), file, within)
+        self.directory, self._side = directory, side
         self._remains = False
 
     def steps(self) -> Iterator[tuple[str, Callable[[], object]]]:
         """Yield the verbs, each with what it is called in a message."""
         yield f"list {self.within}", lambda: self._storage.list(self.within)
-        yield f"write below {self.within}", self._write
-        yield f"read what was written below {self.within}", self._read
-        yield f"create a lease below {self.within}", self._create_exclusively
-        yield f"delete what was written below {self.within}", self._delete
-
-    def _write(self) -> None:
-        started = time.time()
-        self._storage.put(self._file, lambda: [_CONTENT])
-        ended, status = time.time(), self._storage.stat(self._file)
-        if status is None:
-            raise OSError(errno.EIO, "the file that was just written is not there", self._file)
-        self.offset = ahead(status.modified, started, ended)
-
-    def _read(self) -> None:
-        if self._storage.read(self._file) != _CONTENT:
-            raise OSError(errno.EIO, "the file has not the content that was written", self._file)
-
-    def _create_exclusively(self) -> None:
-        """Fail if two runs could hold a lease. Of object stores, the conditions are tried apart."""
-        if self._storage.needs_conditions:
-            return
-        name = uri.join(self.directory, "exclusive")
-        first = self._storage.create_exclusive(name, b"first")
-        if not first or self._storage.create_exclusive(name, b"second"):
-            raise OSError(errno.ENOTSUP, "the storage does not create files exclusively", name)
-        self._storage.delete(name)
+        yield from super().steps()
 
     def ignored_conditions(self) -> Sequence[str]:
         """Return the conditions of puts that the service ignores, on which a lease relies."""
         return self._storage.ignored_conditions(self.directory)
-
-    def _delete(self) -> None:
-        if not self._storage.delete(self._file):
-            raise OSError(errno.EIO, "the file was gone before it was deleted", self._file)
 
     @contextlib.contextmanager
     def removed(self) -> Iterator[None]:
@@ -267,16 +238,51 @@ def check_clock(subject: Case) -> Result:
 
 def check_space(subject: Case) -> Result:
     """Compare what the target may still hold with what a sync would copy."""
-    storage, replica = target_of(subject).storage, subject.replica()
+    case_side = target_of(subject)
+    storage, existing = case_side.storage, _existing(case_side)
+    directory = existing.uri if existing is not None else f"{uri.filesystem(case_side.uri)}/"
     try:
-        spaces = storage.space(replica.root, briefly=False)
+        spaces = storage.space(directory)
     except OSError as error:
         return skipped(f"the space cannot be asked for: {text_of(error)}")
     if not spaces:
         return skipped("no quota, and the storage does not show its free space")
-    if (short := shortage(subject.plan, spaces)) is not None:
-        return failure(short.message, short.remedy, NoSpace.exit_code)
-    return Result("; ".join(map(left, spaces)))
+    needed = _needed(subject)
+    short = [space for space in spaces if needed.exceeds(space)]
+    if short:
+        message = f"{_left(short[0])}, but a sync would write {needed}"
+        return failure(message, f"Free space there, or raise {short[0].limit}", _NO_SPACE)
+    return Result("; ".join(map(_left, spaces)))
+
+
+class _Needed(NamedTuple):
+    """What a sync would write."""
+
+    files: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.files} files, {size(self.bytes)}"
+
+    def exceeds(self, space: Space) -> bool:
+        """Return whether a limit leaves less than this."""
+        too_long = space.bytes is not None and self.bytes > space.bytes
+        return too_long or (space.files is not None and self.files > space.files)
+
+
+def _needed(subject: Case) -> _Needed:
+    plan = subject.plan
+    if plan is None or plan.empty:
+        return _Needed(0, 0)
+    return _Needed(len(plan.copies) - len(plan.packed), total(plan.copies))
+
+
+def _left(space: Space) -> str:
+    amounts = [
+        *([size(space.bytes)] if space.bytes is not None else []),
+        *([f"{space.files} files"] if space.files is not None else []),
+    ]
+    return f"{space.limit} leaves {' and '.join(amounts)}"
 
 
 def _existing(case_side: CaseSide) -> FileStatus | None:

@@ -22,22 +22,17 @@ _PATIENCE = 5.0  # seconds for which the others wait for a root
 
 
 class JobsUnder:
-    """The jobs whose directories lie below a root, new ones included."""
+    """The jobs whose directories lie below a root, the source of `template`; new ones included."""
 
     def __init__(
-        self,
-        root: str,
-        template: SyncRequest,
-        notify: Notify,
-        shard: Shard = WHOLE,
-        clock: Clock = MACHINE,
+        self, template: SyncRequest, notify: Notify, shard: Shard = WHOLE, clock: Clock = MACHINE
     ) -> None:
-        self._root, self._template, self._notify = root, template, notify
+        self._root, self._template, self._notify = template.source, template, notify
         self._sparing = Sparing(notify, clock)
         self._shard = shard
         self._known: set[str] = set()
         self.sight = Sight(clock=clock)
-        self.sight.expect([root])
+        self.sight.expect([self._root])
 
     def jobs(self) -> list[Job]:
         """See `Discovery`. Costs one listing. A root without jobs has none yet, or is lost.
@@ -96,7 +91,7 @@ class KnownRoots:
         self, side: Side, notify: Notify, patience: float = _PATIENCE, clock: Clock = MACHINE
     ) -> None:
         self._side, self._notify = side, notify
-        self._inquiries = Inquiries(patience, clock=clock)
+        self._inquiries = Inquiries(patience, clock)
         self._known: dict[str, list[str]] = {}
         self._problems: dict[str, str] = {}
         self.sight = Sight(clock=clock)

@@ -90,7 +90,7 @@ class FlinkJobs:
         self._urls, self._connect, self._chosen = urls, connect, chosen
         self._template, self._notify, self._clock = template, notify, clock
         self._sparing = Sparing(notify, clock)
-        self._inquiries = Inquiries(patience, clock=clock)
+        self._inquiries = Inquiries(patience, clock)
         self.sight = Sight(chosen.words, clock)
         self._lock = threading.Lock()  # JobManagers are asked in threads
         self._managers: dict[str, _JobManager] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cpreplicate.core.clock import MACHINE, Clock
+from cpreplicate.core.clock import Clock
 from cpreplicate.storage.cancellation import go_on
 from cpreplicate.storage.side_call import Executor, SideCall, in_thread
 
@@ -20,11 +20,7 @@ class Inquiries:
     """
 
     def __init__(
-        self,
-        patience: float,
-        most: int = _MOST,
-        executor: Executor = in_thread,
-        clock: Clock = MACHINE,
+        self, patience: float, clock: Clock, executor: Executor = in_thread, most: int = _MOST
     ) -> None:
         self._patience, self._most = patience, most
         self._executor, self._clock = executor, clock

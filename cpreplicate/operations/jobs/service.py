@@ -84,22 +84,16 @@ class Service:
         clock: Clock = MACHINE,
         glances: Executor = in_thread,
     ) -> None:
-        self._clock, self._executor = clock, executor
+        self.clock, self._executor = clock, executor
         self._sight = sight or Sight(clock=clock)
         self._discovery, self._runners, self._settings = discovery, runners, settings
         self._notify, self._warn = notify, warn
         self._undiscovered, self._shadowed = Sparing(warn, clock), Sparing(warn, clock)
         self._schedule = Schedule(settings.slots, settings.interval, settings.max_backoff)
         self._lock = threading.Lock()
+        every, again = settings.interval, settings.look_again
         self._attempts = Attempts(
-            runners,
-            policy or KeepTrying(),
-            settings.interval,
-            settings.look_again,
-            self._lock,
-            notify,
-            show,
-            clock,
+            runners, policy or KeepTrying(), every, again, self._lock, notify, show, clock
         )
         self._followed: dict[str, JobState] = {}
         self._levels: Mapping[int, int] = {}
@@ -109,7 +103,7 @@ class Service:
         self._discovering: SideCall[None] | None = None
         self._discover_at = 0.0
         self._discovered = clock.now()
-        self._glances = Inquiries(0.0, executor=glances, clock=clock)
+        self._glances = Inquiries(0.0, clock, glances)
         self._wake = threading.Event()
         self._beat = clock.monotonic()
 
@@ -126,7 +120,7 @@ class Service:
 
         It is what the loop observed: no storage is called.
         """
-        now = self._clock.now()
+        now = self.clock.now()
         with self._lock:
             states = self._observed()
             if job is not None:
@@ -137,11 +131,11 @@ class Service:
     def load(self) -> Load:
         """Return how many jobs are tried at this moment, and how many wait for a slot."""
         with self._lock:
-            return self._schedule.load(self._clock.monotonic())
+            return self._schedule.load(self.clock.monotonic())
 
     def is_alive(self) -> bool:
         """Return whether the loop is turning."""
-        return self._clock.monotonic() - self._beat < _ALIVE
+        return self.clock.monotonic() - self._beat < _ALIVE
 
     def is_ready(self) -> bool:
         """Return whether discovery looked everywhere once, and each job was tried at least once.
@@ -158,7 +152,7 @@ class Service:
 
     def remarks(self) -> list[str]:
         """Return what a probe of this process should state of its jobs, a line each."""
-        now, within = self._clock.now(), self._settings.look_within
+        now, within = self.clock.now(), self._settings.look_within
         with self._lock:
             observed = self._observed()
             unseen = sorted(each.label for each in observed if each.observation.is_unseen(now))
@@ -204,9 +198,7 @@ class Service:
         self._wake.set()
 
     def run(
-        self,
-        leave_behind: Callable[[], None],
-        each_turn: Callable[[], None] = lambda: None,
+        self, leave_behind: Callable[[], None], each_turn: Callable[[], None] = lambda: None
     ) -> None:
         """Follow the jobs until `stop`, or until an exception is raised in this thread.
 
@@ -221,19 +213,17 @@ class Service:
             while not self._is_stopping and self._final is None:
                 self._wake.wait(self.turn())
                 each_turn()
-            self._end(patience if self._final is None else 0.0, leave_behind)
         except KeyboardInterrupt:
-            self._end(0.0, leave_behind)
+            patience = 0.0
             raise
-        except BaseException:
-            self._end(patience, leave_behind)
-            raise
+        finally:
+            self._end(patience if self._final is None else 0.0, leave_behind)
         if self._final is not None:
             raise self._final
 
     def turn(self) -> float:
         """Begin what is due, without waiting for it; return the seconds until the next turn."""
-        now = self._beat = self._clock.monotonic()
+        now = self._beat = self.clock.monotonic()
         self._wake.clear()
         is_discovering = self._discovering is not None and not self._discovering.has_ended
         if now >= self._discover_at and not is_discovering:
@@ -255,7 +245,7 @@ class Service:
 
     def _glance_at_overdue(self) -> None:
         """Look at sources beside the tries; few at a time, so that dead ones cost few threads."""
-        now, free = self._clock.now(), self._settings.slots - self._glances.pending
+        now, free = self.clock.now(), self._settings.slots - self._glances.pending
         with self._lock:
             overdue = {
                 key: partial(self._attempts.glance, state)
@@ -265,7 +255,7 @@ class Service:
         self._glances.ask(dict(list(overdue.items())[: max(0, free)]))
 
     def _end(self, patience: float, leave_behind: Callable[[], None]) -> None:
-        started = self._clock.monotonic()
+        started = self.clock.monotonic()
         self._is_stopping = True
         if self._running and patience:
             self._notify(f"stopping: waiting up to {patience:g} s for what is being replicated")
@@ -273,7 +263,7 @@ class Service:
             all_ended(self._running, patience)
         finally:  # also when a second signal ends the wait
             self._runners.cancel()
-            left = max(1.0, self._settings.grace - (self._clock.monotonic() - started))
+            left = max(1.0, self._settings.grace - (self.clock.monotonic() - started))
             self._leave_if_pending(left, leave_behind)
 
     def _leave_if_pending(self, left: float, leave_behind: Callable[[], None]) -> None:
@@ -295,9 +285,9 @@ class Service:
         self._wake.set()
 
     def _set_jobs(self, found: Sequence[Job]) -> None:
-        now, jobs = self._clock.monotonic(), by_key(found, self._sources())
+        now, jobs = self.clock.monotonic(), by_key(found, self._sources())
         self._report_shadowed(found, jobs)
-        self._discovered = self._clock.now()
+        self._discovered = self.clock.now()
         with self._lock:
             for key in self._followed.keys() - jobs.keys():
                 del self._followed[key]
@@ -337,7 +327,7 @@ class Service:
                 )
 
     def _new(self, job: Job) -> JobState:
-        return JobState(job, self._warn, self._settings.look_within, self._clock)
+        return JobState(job, self._warn, self._settings.look_within, self.clock)
 
     def _observed(self) -> list[JobState]:
         retire_after = self._settings.retire_after
@@ -359,7 +349,7 @@ class Service:
             self._warn(f"{name}: {described(error)}. It is tried again")
         finally:
             with self._lock:
-                self._schedule.ended(key, ending, self._clock.monotonic())
+                self._schedule.ended(key, ending, self.clock.monotonic())
             self._wake.set()
 
 

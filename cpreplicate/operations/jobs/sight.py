@@ -57,7 +57,9 @@ class Sight:
 
     def answered(self, name: str) -> None:
         """Record that somebody could look at a place."""
-        self._set(name, Place(name, self._clock.now(), was_asked=True))
+        with self._lock:
+            if name in self._places:  # else it was left meanwhile
+                self._places[name] = Place(name, self._clock.now(), was_asked=True)
 
     def failed(self, name: str, problem: str) -> None:
         """Record why nobody could look at a place."""
@@ -87,8 +89,3 @@ class Sight:
         """Return whether each place answered or failed once, or is known for so many seconds."""
         now = self._clock.now()
         return all(place.was_asked or is_unseen(place.seen, within, now) for place in self.places())
-
-    def _set(self, name: str, place: Place) -> None:
-        with self._lock:
-            if name in self._places:  # else it was left meanwhile
-                self._places[name] = place

@@ -14,6 +14,7 @@ from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify
 from cpreplicate.errors import CpreplicateError, Refused
 from cpreplicate.operations.restore_point import RestorePoint
+from cpreplicate.storage.side_call import in_thread
 
 PREFIX = "cpreplicate"
 _OURS = {"app.kubernetes.io/managed-by": PREFIX}
@@ -123,10 +124,9 @@ class SnapshotKeeper:
         self._list_at = 0.0
         self._behind = self._failures = 0
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
 
     def __enter__(self) -> SnapshotKeeper:
-        self._thread.start()
+        in_thread(self._run, "snapshots")
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -28,8 +28,7 @@ class JobState:
 
     def __init__(self, job: Job, warn: Notify, look_within: float, clock: Clock = MACHINE) -> None:
         self.job, self.label, self._clock = job, job.name, clock
-        self.observation = Observation(job.name, look_within=look_within)
-        self.observation.known_since = self._clock.now()
+        self.observation = Observation(job.name, look_within=look_within, known_since=clock.now())
         self.failures = Sparing(warn, clock)
         self.done: Checkpoint | None = None
         self.looked = -math.inf

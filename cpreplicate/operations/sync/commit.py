@@ -43,7 +43,9 @@ class Committing:
         """Commit the checkpoint, and return its manifest."""
         run = self.run
         commit = self._early or self._publication()
-        digest = commit.digest if commit is not None else run.state.committed[0].metadata
+        current = run.state.metadata_of(run.plan.checkpoint)
+        digest = commit.digest if commit is not None else current
+        assert digest is not None, "what is not published is committed"
         listed = manifest_of(run, written, digest)
         pending = run.replica.writing_manifest(run.plan.checkpoint, listed)
         self._resources.enter_context(pending)
@@ -69,8 +71,9 @@ class Committing:
         is_small = run.source_state.file.metadata.length <= _HELD_IN_MEMORY
         written = _held(content) if is_small else content
         completed = run.source_state.source.completed
+        record = run.state.records.get(plan.checkpoint) if plan.repairs else None
         return self._resources.enter_context(
-            Publication(run.replica, plan.checkpoint, written, run.state, completed)
+            Publication(run.replica, plan.checkpoint, written, run.state, completed, record)
         )
 
 

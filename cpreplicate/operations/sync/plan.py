@@ -9,6 +9,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from cpreplicate.core import packs, restore, uri
 from cpreplicate.core.ledger import NO_MEMBERS, MemberTable
@@ -18,8 +19,9 @@ from cpreplicate.core.path_columns import Texts, chosen, directories, rows_of, t
 from cpreplicate.core.placement import METADATA
 from cpreplicate.core.plan import Action, Committed, Plan, copies_and_keeps, deletes, dropped
 from cpreplicate.core.tables import Lengths
-from cpreplicate.errors import Obstructed, Refused, UsageError
+from cpreplicate.errors import NotThere, Obstacle, Obstructed, Refused, Sealed, UsageError
 from cpreplicate.operations.change import refuse_links, some
+from cpreplicate.operations.readiness import held, unready
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
 from cpreplicate.operations.target_root import refuse_replica_as_root
@@ -41,7 +43,9 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
     request = source_state.request
     if seal.NAME in state.own:
         seal.refuse_sealed(replica)
-    _refuse_to_go_back(state.committed, source_state, replica)
+    repaired = _repaired(source_state, replica, state)
+    if repaired is None:
+        _refuse_to_go_back(state.committed, source_state, replica)
     _refuse_outside(state.committed, replica)
     places = _directories(source_state, state.committed, ledger)
     refuse_links(places, replica)
@@ -54,16 +58,24 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
     if packing.mode != "off":
         plain = _had_as_files(split.copies, committed, present, ledger)
         packed = packs.to_pack(split.copies, source_state.needed, plain, packing)
-    moving = packs.to_repack(split.members, present, packing)
+    moving = NO_MEMBERS
+    if repaired is None:
+        moving = packs.to_repack(split.members, present, packing)
     kept_members = split.members.without(moving)
     has_packs = bool(packed or split.members)
     metadata, name = source_state.file.metadata, source_state.placement.name
-    paths = restore.choose(metadata, source_state.closure, request.paths, has_packs)
-    publish = bool(split.copies or moving) or not _is_published(
-        source_state, replica, state, paths.mode, kept_members
-    )
+    spelled = request.paths if repaired is None else repaired.paths
+    paths = restore.choose(metadata, source_state.closure, spelled, has_packs)
     completed = source_state.source.completed
-    to_drop = dropped(committed, name, metadata.checkpoint_id, request.keep, completed, time.time())
+    if repaired is None:
+        publish = bool(split.copies or moving) or not _is_published(
+            source_state, replica, state, paths.mode, kept_members
+        )
+        keep, number = request.keep, metadata.checkpoint_id
+        to_drop = dropped(committed, name, number, keep, completed, time.time())
+    else:  # only what is in packs gets another place
+        publish = bool(packed) or len(kept_members) < len(repaired.checkpoint.members)
+        to_drop = ()
     replaced = [checkpoint for checkpoint in committed if checkpoint.name == name]
     new_paths = packs.physical_paths(source_state.needed.paths, packed, split.members, moving)
     gone = [*to_drop, *replaced]
@@ -87,6 +99,40 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
         repacks=packs.repack_actions(split.keeps, moving),
         moving=moving,
         strangers=_strangers(split.copies, present, ledger),
+        repairs=repaired is not None,
+    )
+
+
+class _Repaired(NamedTuple):
+    """A checkpoint that the replica keeps, and how its `_metadata` spells paths."""
+
+    checkpoint: CommittedCheckpoint
+    paths: restore.PathsMode
+
+
+def _repaired(source_state: SourceState, replica: Replica, state: State) -> _Repaired | None:
+    """Return the checkpoint that is repaired, None if the request is not about one.
+
+    Raises `NotThere` if the replica does not keep it, and `Refused` if it is another one.
+    """
+    if not source_state.request.repair:
+        return None
+    name = source_state.placement.name
+    kept = next((each for each in state.committed if each.name == name), None)
+    if kept is None:
+        held = ", ".join(each.name for each in state.committed) or "none"
+        raise NotThere(
+            f"{replica.root} holds no committed {name}, so there is nothing to repair. It holds"
+            f" {held}. Nothing was done. Name one of them below the job's directory"
+        )
+    modes: tuple[restore.PathsMode, ...] = ("relative", "absolute")
+    for mode in modes:
+        if digest_of(rewritten(source_state, replica, mode, kept.members)) == kept.metadata:
+            return _Repaired(kept, mode)
+    raise Refused(
+        f"{source_state.source.checkpoint} is not the checkpoint that {replica.uri_of(name)} was"
+        " replicated from: the job has counted anew, or the replica was moved. Nothing was done."
+        " Sync the newest checkpoint of the job's directory, or into another TARGET_ROOT"
     )
 
 
@@ -292,12 +338,22 @@ def examined(
         refuse_replica_as_root(
             source_state.request.target_root, source_state.source.job, replica.storage
         )
-    for reason in reasons_against(source_state, replica, state):
-        obstacle = ownership.obstacle(state)
-        raise Refused(reason) if obstacle is None else Obstructed(reason, obstacle)
+    for text in reasons_against(source_state, replica, state):
+        obstacle = _obstacle(replica, state)
+        raise Refused(text) if obstacle is None else Obstructed(text, obstacle)
     if seal.NAME in state.own:  # else a lease would be written first
-        seal.refuse_sealed(replica)
+        try:
+            seal.refuse_sealed(replica)
+        except Sealed as error:
+            error.obstacle = _obstacle(replica, state)
+            raise
     return state
+
+
+def _obstacle(replica: Replica, state: State) -> Obstacle | None:
+    """Return what is in the way of `promote`, too: what a job writes into a sealed one is not."""
+    reason = unready(replica, held(replica, state))
+    return None if reason is None else reason.obstacle
 
 
 def is_done(plan: Plan, state: State, ledger: Ledger, source_state: SourceState) -> bool:
@@ -314,6 +370,6 @@ def is_done(plan: Plan, state: State, ledger: Ledger, source_state: SourceState)
 
 
 def is_recorded(plan: Plan, state: State, ledger: Ledger) -> bool:
-    """Return whether a manifest describes the newest committed checkpoint as the plan's."""
+    """Return whether a manifest describes the committed checkpoint of the plan."""
     recorded = ledger.manifests.get(plan.checkpoint)
-    return recorded is not None and recorded.metadata == state.committed[0].metadata
+    return recorded is not None and recorded.metadata == state.metadata_of(plan.checkpoint)

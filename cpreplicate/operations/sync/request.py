@@ -23,7 +23,8 @@ class SyncRequest:
     `keep` is which checkpoints the replica holds: a number is that of the last ones.
     `subsumption_wait`: if the source lacks files, its `_metadata` is looked for again after so many
     seconds, to distinguish a subsumed checkpoint from an incomplete one. `name` is that of the job,
-    None if it is not known.
+    None if it is not known. `repair`: the replica keeps the checkpoint already, and gets what it
+    lacks of it again; none is published or withdrawn.
     """
 
     source: str
@@ -40,6 +41,7 @@ class SyncRequest:
     same_source: bool = False
     allow_older: bool = False
     check_content: bool = False
+    repair: bool = False
     packing: PackOptions = field(default=PackOptions())
     execution: ExecutionOptions = field(default=ExecutionOptions())
     subsumption_wait: float = field(default_factory=lambda: SUBSUMPTION_WAIT)

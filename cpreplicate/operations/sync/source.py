@@ -15,7 +15,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, FileTable, closure
 from cpreplicate.core.path_columns import Texts
 from cpreplicate.core.placement import Placement
-from cpreplicate.errors import Refused
+from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations.sync import incomplete
 from cpreplicate.operations.sync.incomplete import Search
 from cpreplicate.operations.sync.request import SyncRequest
@@ -50,7 +50,7 @@ def read_source(request: SyncRequest) -> SourceState:
     Raises `NotThere`, `MetadataError` and `Refused`.
     """
     side = request.sides.source
-    source = find(request.source, side, request.allow_older)
+    source = _found(request)
     file = read_metadata(source.checkpoint, side)
     files = closure(file.metadata, request.remaps)
     _refuse_other_roots(files, source, request)
@@ -66,6 +66,20 @@ def read_source(request: SyncRequest) -> SourceState:
         placement=placement,
         needed=placement.place_all(files.files, files.plain),
     )
+
+
+def _found(request: SyncRequest) -> Source:
+    """Return the checkpoint that a request names. Raise `NotThere`, of a repair with its reason."""
+    try:
+        return find(request.source, request.sides.source, request.allow_older)
+    except NotThere as error:
+        if not request.repair:
+            raise
+        raise NotThere(
+            f"{request.source} is not there any more, so what a replica keeps of it cannot be"
+            " repaired. Nothing was done. `cpreplicate list` shows the other points of the replica."
+            f" The reason: {error}"
+        ) from error
 
 
 def _source_marker(source: Source, side: Side) -> Marker | None:

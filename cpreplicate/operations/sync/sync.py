@@ -15,7 +15,6 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.operations.change import opened
 from cpreplicate.operations.log_context import begin_checkpoint
-from cpreplicate.operations.space import refuse_no_space
 from cpreplicate.operations.sync.clean_up import CleanedUp, clean_up
 from cpreplicate.operations.sync.commit import claim, committing
 from cpreplicate.operations.sync.content import compare_content
@@ -68,7 +67,6 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
         refuse_incomplete(run.plan, source_state)
         if is_done(run.plan, run.state, run.ledger, source_state):
             return report_of(run.plan, source_state, started)
-        refuse_no_space(run.plan, replica)
         read = time.monotonic() - started
         runner = TimedRunner(shared or runner_for(run.plan, request))
         with run.running(runner):
@@ -104,7 +102,8 @@ def _nothing_to_do(source_state: SourceState, replica: Replica, state: State) ->
     Most runs of a cron job end here, so this takes no lease.
     """
     names = [committed.name for committed in state.committed]
-    if state.marker is None or source_state.placement.name not in names:
+    is_new = state.marker is None or source_state.placement.name not in names
+    if is_new and not source_state.request.repair:
         return None
     ledger = Ledger(replica, state)
     plan = make_plan(source_state, replica, state, ledger)

@@ -14,14 +14,17 @@ from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.start import Starting, starting
-from cpreplicate.errors import LeaseHeld, NotThere, Refused
+from cpreplicate.core.start import NEVER_SEALED, Starting, starting
+from cpreplicate.errors import Lagging, Refused
 from cpreplicate.operations.change import some
 from cpreplicate.operations.positions import CheckpointPositions, positions_in, positions_of
+from cpreplicate.operations.probe import refuse_held, try_change
+from cpreplicate.operations.readiness import held, unready, unready_sealed
+from cpreplicate.operations.source_look import Behind, SourceSeen, source_of
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import as_of, kafka_check, orphans
 from cpreplicate.operations.upkeep.kafka_check import KafkaAsked, KafkaCheck
-from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate_held
+from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate_held, would_rewrite
 from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
 from cpreplicate.protocol import ownership, seal
 from cpreplicate.protocol.lease import Lease, acquire
@@ -37,9 +40,11 @@ class PromoteRequest:
     """What to promote: the newest committed checkpoint of a replica, or the one named.
 
     `as_of`: the newest one that was completed at or before this time, in seconds since the epoch.
-    With `dry_run`, everything is checked and nothing is changed. `with_positions`: positions are
-    also read from small files that hold some. With `kafka`, the newest checkpoint is the newest one
-    that a job can go on from at that Kafka, and one that is named must be such a checkpoint.
+    With `dry_run`, everything is checked and tried, and nothing is changed. `with_positions`:
+    positions are also read from small files that hold some. With `kafka`, the newest checkpoint is
+    the newest one that a job can go on from at that Kafka, and one that is named must be such a
+    checkpoint. By the side `source`, the source that the replica records is asked how far it is
+    ahead, unless that was `seen` before. More than `max_lag` seconds are refused.
     """
 
     replica: str
@@ -52,15 +57,19 @@ class PromoteRequest:
     dry_run: bool = False
     with_positions: bool = False
     kafka: KafkaAsked | None = None
+    source: Side | None = None
+    seen: SourceSeen | None = None
+    max_lag: float | None = None
 
 
 @dataclass(frozen=True)
 class Promotion:
-    """A sealed replica and how a job is started from it.
+    """A sealed replica and how a job is started from it; with `is_dry_run`, what would be.
 
-    `starting` is None if the replica cannot be restored, or nothing was to be changed; then it was
-    left as it was. `warnings` are about its packs, files of others in it, and its Kafka. `kafka` is
-    which checkpoints were checked there before this one was chosen.
+    `starting` is None if the replica cannot be restored; then it was left as it was. `sealed` is
+    None if it is not. `warnings` are about its packs, files of others in it, and its Kafka. `kafka`
+    is which checkpoints were checked there before this one was chosen. `behind` is how far its
+    source was ahead.
     """
 
     verification: Verification
@@ -70,51 +79,121 @@ class Promotion:
     warnings: tuple[str, ...] = ()
     positions: CheckpointPositions | None = None
     kafka: KafkaCheck | None = None
+    behind: Behind | None = None
+    is_dry_run: bool = False
+
+    @property
+    def is_promoted(self) -> bool:
+        """Whether the replica is promoted now, by this run or by one before."""
+        return self.starting is not None and not self.is_dry_run
 
 
 def promote(request: PromoteRequest, notify: Notify) -> Promotion:
     """Verify a replica, rewrite it to absolute paths, and seal it.
 
     A replica that is sealed already is verified again, and the same result is returned. Raises
-    `NotAtKafka` before anything is changed.
+    `NotAtKafka` and `Lagging` before anything is changed, and `Refused` if the checkpoint that a
+    sealed one was promoted with is not there any more.
     """
     replica = Replica(request.replica, request.side)
     refuse_no_replica(replica.root, replica.side)
-    _refuse_foreign(replica, request)  # before a lease is written where no replica is
+    _refuse_unready(replica, request)  # before a lease is written where no replica is
+    seen = request.seen or source_of(replica, request.source)
     with _leased(replica, request, notify) as lease:
-        state = _refuse_foreign(replica, request)
+        state = _refuse_unready(replica, request)
         strays = _strays(replica, state) if state is not None else ()
         verification, checked = _verified(replica, state, request, notify)
-        name = verification.checkpoint
-        sealed = seal.describe(replica)
-        of_kafka = checked.warnings if checked is not None else ()
-        if lease is None or not verification.restorable:
-            found = positions_in(replica, name) if request.with_positions else None
-            warnings = (*strays, *of_kafka)
-            return Promotion(verification, name, None, sealed, warnings, found, checked)
-        if sealed is None:
-            relocate_held(replica, [name], RelocateRequest(request.replica, "absolute"), lease)
-            lease.check()
-            seal.seal(replica, name)
-            notify(
-                f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`"
-            )
-    promotion = _promoted(replica, verification, request.with_positions)
-    warnings = (*strays, *promotion.warnings, *of_kafka)
-    return replace(promotion, warnings=warnings, kafka=checked)
+        found = _found(replica, verification, checked, seen, strays, request.dry_run)
+        if not verification.restorable:
+            name, is_asked = found.checkpoint, request.with_positions
+            return replace(found, positions=positions_in(replica, name) if is_asked else None)
+        _refuse_lagging(found, request.max_lag)
+        if lease is None:
+            _try(replica, state, found.checkpoint)
+        elif state is not None:
+            _seal(replica, found.checkpoint, lease, notify)
+    return _with_start(found, replica, request)
 
 
-def _promoted(replica: Replica, verification: Verification, with_positions: bool) -> Promotion:
-    """Return how a job is started from a replica that is sealed."""
-    name = verification.checkpoint
+def _found(
+    replica: Replica,
+    verification: Verification,
+    checked: KafkaCheck | None,
+    seen: SourceSeen,
+    strays: Sequence[str],
+    is_dry_run: bool,
+) -> Promotion:
+    """Return what is known of a checkpoint before it is promoted, not how to start from it."""
+    return Promotion(
+        verification,
+        verification.checkpoint,
+        None,
+        seal.describe(replica),
+        (*strays, *(checked.warnings if checked is not None else ())),
+        kafka=checked,
+        behind=seen.behind(verification.checkpoint_id, verification.completed),
+        is_dry_run=is_dry_run,
+    )
+
+
+def _refuse_lagging(found: Promotion, limit: float | None) -> None:
+    """Raise `Lagging` if the source is, or may be, ahead by more than a limit in seconds."""
+    behind = found.behind
+    if limit is None or behind is None or not behind.exceeds(limit):
+        return
+    can_be_synced = behind.checkpoints is not None and found.sealed is None
+    raise Lagging(
+        f"{found.verification.replica}: {found.checkpoint} {_lag_of(behind)}, and --max-lag allows"
+        f" {limit:g} s. Nothing was changed."
+        f"{' Its storage answers: sync first.' if can_be_synced else ''}"
+        " To promote it all the same, leave out --max-lag: the work since then is done again"
+    )
+
+
+def _lag_of(behind: Behind) -> str:
+    newest = behind.look.newest
+    if behind.checkpoints is not None and newest is not None:
+        lag = "" if behind.seconds is None else f", {behind.seconds:.0f} s,"
+        ahead = f"chk-{newest.checkpoint_id}, the newest of {behind.source}"
+        return f"is {behind.checkpoints} checkpoints{lag} behind {ahead}"
+    age = "not known" if not behind.own.is_dated else f"{behind.age:.0f} s"
+    return f"lags by at most its age, which is {age}: the source was not seen ({behind.look.error})"
+
+
+def _try(replica: Replica, state: State | None, name: str) -> None:
+    """Raise the error with which the promotion would end. `state` is None if it is sealed."""
+    rewritten: list[str] = []
+    if state is not None:
+        rewritten = would_rewrite(replica, state, [name], _absolute(replica))
+    try_change(replica, "promote", rewritten)
+
+
+def _absolute(replica: Replica) -> RelocateRequest:
+    return RelocateRequest(replica.root, "absolute")
+
+
+def _seal(replica: Replica, name: str, lease: Lease, notify: Notify) -> None:
+    relocate_held(replica, [name], _absolute(replica), lease)
+    lease.check()
+    seal.seal(replica, name)
+    notify(f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`")
+
+
+def _with_start(found: Promotion, replica: Replica, request: PromoteRequest) -> Promotion:
+    """Return a promotion with how a job is started from the replica, as it is or would be."""
+    name = found.checkpoint
     file = read_metadata(replica.uri_of(name), replica.side)
     made = seal.read(replica)
     # the time of the seal: the same for the same promotion, another one after it was unsealed
-    nonce = int(made.modified) if made is not None else 0
+    nonce = int(made.modified) if made is not None else NEVER_SEALED
     warnings = (*_of_packs(replica, file.metadata), *as_of.warnings_of_newer(replica, name))
-    start = starting(file.metadata, replica.uri_of(name), nonce)
-    found = positions_of(file, replica.side, is_listed=with_positions)
-    return Promotion(verification, name, start, seal.describe(replica), warnings, found)
+    return replace(
+        found,
+        starting=starting(file.metadata, replica.uri_of(name), nonce),
+        sealed=seal.describe(replica),
+        warnings=(*found.warnings, *warnings),
+        positions=positions_of(file, replica.side, is_listed=request.with_positions),
+    )
 
 
 def _verified(
@@ -143,9 +222,7 @@ def _leased(replica: Replica, request: PromoteRequest, notify: Notify) -> Iterat
         with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
             yield lease
         return
-    held = Lease(replica.root, replica.side).refusal()
-    if held is not None:
-        raise LeaseHeld(held)
+    refuse_held(replica)
     yield None
 
 
@@ -192,18 +269,21 @@ def _of_packs(replica: Replica, metadata: Metadata) -> tuple[str, ...]:
     return (*restore.warnings_of_packs(metadata), stay)
 
 
-def _refuse_foreign(replica: Replica, request: PromoteRequest) -> State | None:
+def _refuse_unready(replica: Replica, request: PromoteRequest) -> State | None:
     """Return the state of a replica that may be promoted, or None if it is sealed already.
 
     A job may write into a sealed replica. To print again how it is started changes nothing.
     """
-    if seal.describe(replica) is not None:
+    sealed = seal.read(replica)
+    if sealed is not None:
+        reason = unready_sealed(replica, sealed)
+        if reason is not None:
+            raise reason.error
         return None
     state = orphans.examine(replica)
     if request.checkpoint in state.adopted:
         raise Refused(ownership.of_adopted(replica.uri_of(str(request.checkpoint))))
-    if not state.committed:
-        raise NotThere(
-            f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
-        )
+    reason = unready(replica, held(replica, state))
+    if reason is not None:
+        raise reason.error
     return state

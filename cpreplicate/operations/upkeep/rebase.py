@@ -33,6 +33,7 @@ from cpreplicate.core.start import Starting, starting
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.change import Change, opened, refuse_links, some
 from cpreplicate.operations.positions import positions_of
+from cpreplicate.operations.probe import refuse_held, try_opened
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.upkeep.rebasing import NewFile, Rebasing, rebasing
@@ -40,6 +41,7 @@ from cpreplicate.operations.verify import NOTHING, verify
 from cpreplicate.protocol import json_files, needed, ownership, publication, replica_state, seal
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.journal import JournalRow
+from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.manifest import Manifest, ManifestTable
 from cpreplicate.protocol.publication import Publication
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
@@ -111,7 +113,10 @@ def rebase(request: RebaseRequest, notify: Notify) -> Rebase:
     refuse_no_replica(replica.root, replica.side)
     state = _examine(replica)
     if request.dry_run:
-        return _planned(replica, state, request, notify).result
+        planned = _planned(replica, state, request, notify)
+        _refuse_files_of_others(replica, Ledger(replica, state), planned.result.name)
+        _try(replica, state, request.lock_wait, notify)
+        return planned.result
     with opened(replica, lambda _lease: _examine(replica), request.lock_wait, notify) as change:
         planned = _planned(replica, change.state, request, notify)
         return _write(planned, change)
@@ -127,8 +132,10 @@ def forget(
     """
     replica = Replica(root, side)
     refuse_no_replica(replica.root, replica.side)
-    checkpoint = _derived(replica, orphans.examine_unsealed(replica), name)
+    state = orphans.examine_unsealed(replica)
+    checkpoint = _derived(replica, state, name)
     if dry_run:
+        _try(replica, state, lock_wait, notify)
         return Forgotten(replica.root, checkpoint.name, True)
     with opened(
         replica,
@@ -138,6 +145,13 @@ def forget(
     ) as change:
         failed = _forget(change, _derived(replica, change.state, name))
     return Forgotten(replica.root, checkpoint.name, False, tuple(failed))
+
+
+def _try(replica: Replica, state: State, lock_wait: float, notify: Notify) -> None:
+    """Raise as taking the lease and writing in the replica would."""
+    if not lock_wait:
+        refuse_held(replica)
+    try_opened(replica, state, "rebase", notify)
 
 
 def _forget(change: Change, checkpoint: CommittedCheckpoint) -> list[str]:
@@ -282,7 +296,7 @@ def _warnings(held: Positions, request: RebaseRequest) -> Iterator[str]:
 def _write(planned: _Planned, change: Change) -> Rebase:
     replica, result = change.replica, planned.result
     files = planned.rebasing.files
-    _refuse_files_of_others(change, result.name)
+    _refuse_files_of_others(replica, change.ledger, result.name)
     left = set(change.ledger.left_over([each.name for each in change.state.ours]).to_pylist())
     paths = [*(file.path for file in files), *sorted(left)]
     with ExitStack() as resources, change.recording(paths):
@@ -304,11 +318,10 @@ def _write(planned: _Planned, change: Change) -> Rebase:
     return replace(result, starting=start)
 
 
-def _refuse_files_of_others(change: Change, name: str) -> None:
+def _refuse_files_of_others(replica: Replica, ledger: Ledger, name: str) -> None:
     """Raise `Refused` if files of another program lie where the derived checkpoint is to be."""
-    replica = change.replica
     refuse_links([name], replica)
-    written = change.ledger.written
+    written = ledger.written
     others = [path for path in replica.present([name]) if not is_written(path, written)]
     if others:
         raise Refused(

@@ -155,6 +155,14 @@ def relocate_held(
     return _relocate(change, names, request)
 
 
+def would_rewrite(
+    replica: Replica, state: State, names: Sequence[str], request: RelocateRequest
+) -> list[str]:
+    """Return which of the checkpoints `relocate_held` would rewrite. Raises as it does."""
+    work = _prepare(replica, state, names, request)
+    return [checkpoint.name for checkpoint in work if not _is_written(replica, checkpoint)]
+
+
 def _relocate(change: Change, names: Sequence[str] | None, request: RelocateRequest) -> Relocation:
     replica = change.replica
     work = _prepare(replica, change.state, names, request)

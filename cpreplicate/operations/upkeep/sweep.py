@@ -10,13 +10,13 @@ from cpreplicate.core import sizes
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Action, Cap, total
-from cpreplicate.errors import LeaseHeld, TooManyDeletes
+from cpreplicate.errors import TooManyDeletes
 from cpreplicate.operations.change import Change, opened, some
+from cpreplicate.operations.probe import refuse_held, try_opened
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.upkeep.orphans import TRASH, Found
 from cpreplicate.protocol import json_files
-from cpreplicate.protocol.lease import NAME, Lease
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import ExecutionOptions, choose_runner
@@ -71,7 +71,7 @@ class Sweep:
 
 
 def check(request: SweepRequest) -> Sweep:
-    """Return what a sweep would remove, and change nothing.
+    """Return what a sweep would remove. What it writes is tried, and nothing is changed.
 
     Raises what a sweep would raise: `Refused` if it is not certain what is needed, `LeaseHeld`, and
     `TooManyDeletes` above the cap.
@@ -81,16 +81,10 @@ def check(request: SweepRequest) -> Sweep:
     refuse_no_replica(replica.root, replica.side)
     state = orphans.examine_unsealed(replica)
     if not request.lock_wait:
-        _refuse_held(replica, state)
+        refuse_held(replica)
     report = _find(replica, state, request)
+    try_opened(replica, state, "sweep", lambda _line: None)
     return replace(report, seconds=time.monotonic() - started)
-
-
-def _refuse_held(replica: Replica, state: State) -> None:
-    """Raise `LeaseHeld` if another run holds the lease."""
-    held = Lease(replica.root, replica.side).refusal() if NAME in state.own else None
-    if held is not None:
-        raise LeaseHeld(held)
 
 
 def sweep(request: SweepRequest, notify: Notify) -> Sweep:

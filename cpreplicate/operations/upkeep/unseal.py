@@ -13,6 +13,7 @@ from cpreplicate.core.closure import closure
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, is_replica_path
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations.change import opened, some
+from cpreplicate.operations.probe import refuse_held, try_opened
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.protocol import seal
@@ -58,7 +59,10 @@ def unseal(request: UnsealRequest) -> Unsealing:
     replica = Replica(request.replica, request.side)
     refuse_no_replica(replica.root, replica.side)
     if request.dry_run:
-        sealed = _checked(replica, orphans.examine(replica), request)
+        state = orphans.examine(replica)
+        sealed = _checked(replica, state, request)
+        refuse_held(replica)
+        try_opened(replica, state, "unseal", lambda _line: None)
         return Unsealing(replica.root, sealed, True)
     _sealed(replica)
     with opened(replica, lambda _lease: orphans.examine(replica)) as change:

@@ -21,16 +21,14 @@ class Column:
     unit: Unit = "text"
 
 
-@dataclass(frozen=True)
 class DataTable:
     """A table that a reader sorts and searches. All columns have the same length.
 
     `left_out` rows are not on the page, because it would be too large for a browser.
     """
 
-    title: str
-    columns: tuple[Column, ...]
-    left_out: int = 0
+    def __init__(self, title: str, *columns: Column, left_out: int = 0) -> None:
+        self.title, self.columns, self.left_out = title, columns, left_out
 
     def __len__(self) -> int:
         return len(self.columns[0].values)

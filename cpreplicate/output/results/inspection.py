@@ -11,12 +11,7 @@ from cpreplicate.core.sizes import size
 from cpreplicate.operations.inspect.dating import Dating
 from cpreplicate.operations.inspect.depending import Dependency
 from cpreplicate.operations.inspect.earlier import Increment
-from cpreplicate.operations.inspect.summary import (
-    Inspection,
-    OperatorSummary,
-    PackSummary,
-    Skew,
-)
+from cpreplicate.operations.inspect.summary import Inspection, OperatorSummary, PackSummary, Skew
 from cpreplicate.output import positions
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.log import is_verbose

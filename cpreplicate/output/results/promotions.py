@@ -11,17 +11,20 @@ from cpreplicate.output.results import Forms, kafka_check, promotion
 from cpreplicate.output.text import duration, lines, table
 
 _OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_UNSEEN = "Whether its job ran on is not known: its source was not seen"
 _HEAD = ("job", "checkpoint", "completed", "lag", "outcome")
 
 
 def _text(report: PromotionOfAll) -> str:
     """Return a table, those that failed or lag first, and how each job is started."""
     counts = [f"{count} {outcome}" for outcome in _OUTCOMES if (count := report.count(outcome))]
-    total = f"{len(report.jobs)} jobs: {', '.join(counts)} ({report.seconds:.1f} s)"
+    jobs = len(report.jobs) - report.count("not taken")
+    total = f"{jobs} jobs: {', '.join(counts)} ({report.seconds:.1f} s)"
     parts = [
         table(_HEAD, [_row(job) for job in report.jobs]),
         total,
         lines(_failures(report)),
+        lines(_not_taken(report)),
         lines(_rebases(report)),
         lines(_commands(report)),
     ]
@@ -35,7 +38,7 @@ def _row(job: JobPromotion) -> tuple[str, ...]:
         job.name,
         "" if promoted is None else promoted.checkpoint,
         timestamp(completed) or "",
-        "" if job.lag is None else duration(job.lag),
+        promotion.UNKNOWN if job.lag is None else duration(job.lag),
         f"{job.outcome}, lagging" if job.is_lagging and not job.exit_code else job.outcome,
     )
 
@@ -44,6 +47,14 @@ def _failures(report: PromotionOfAll) -> Iterator[str]:
     for job in report.jobs:
         if job.error is not None:
             yield f"{job.name}: exit {job.exit_code}: {job.error}"
+
+
+def _not_taken(report: PromotionOfAll) -> Iterator[str]:
+    """Yield a line for each replica of a job of which another one was taken."""
+    for job in report.jobs:
+        if job.outcome == "not taken":
+            unseen = "" if job.lag is not None else f". {_UNSEEN}"
+            yield f"{job.name}: {job.replica} was not taken: {job.why}{unseen}"
 
 
 def _rebases(report: PromotionOfAll) -> Iterator[str]:
@@ -79,6 +90,8 @@ def _object(job: JobPromotion) -> dict[str, Any]:
         "exit_code": job.exit_code,
         "error": job.error,
         "lag_seconds": None if job.lag is None else round(job.lag, 3),
+        "behind_newest_seconds": None if job.behind_newest is None else round(job.behind_newest, 3),
+        "source_error": None if job.seen is None else job.seen.look.error,
         "is_lagging": job.is_lagging,
         "why": job.why,
         "kafka": kafka_check.fields(job.not_at_kafka),

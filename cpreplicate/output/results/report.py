@@ -42,7 +42,7 @@ def _text(result: Report, listing: Listing = "totals") -> str:
     parts += [*positions.parts_of(result.positions), *warning_lines(result.warnings)]
     if result.refusal is not None:  # nothing is, or will be, there to be restored
         return "\n\n".join(parts)
-    is_there = result.committed or plan.empty
+    is_there = result.committed or plan.empty or (plan.repairs and result.runner is not None)
     when = "restore it with" if is_there else "once synced, restore it with"
     return "\n\n".join([*parts, restore_text(result.restore, when)])
 
@@ -106,12 +106,7 @@ def _paths(plan: Plan) -> str:
 
 def _verbs(plan: Plan) -> tuple[tuple[str, Sequence[Action]], ...]:
     repacks = (("repack", plan.repacks),) if plan.repacks else ()
-    return (
-        ("copy", plan.copies),
-        *repacks,
-        ("keep", plan.keeps),
-        ("delete", plan.deletes),
-    )
+    return (("copy", plan.copies), *repacks, ("keep", plan.keeps), ("delete", plan.deletes))
 
 
 def _amount(plan: Plan, verb: str, actions: Sequence[Action]) -> str:
@@ -134,7 +129,9 @@ def _result(result: Report) -> str:
         return f"nothing to do: {result.plan.replica} holds {checkpoint} ({took})"
     if result.runner is None:
         return "nothing done; this is the plan"
-    if result.committed:
+    if result.plan.repairs:
+        outcome = f"repaired {checkpoint}; no other checkpoint was published or withdrawn"
+    elif result.committed:
         outcome = f"committed {checkpoint}"
     else:
         outcome = "cleaned up; the checkpoint was committed before"

@@ -35,9 +35,7 @@ def _text(status: FleetStatus) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _more_columns(
-    status: FleetStatus,
-) -> Iterator[tuple[str, Callable[[ReplicaStatus], str]]]:
+def _more_columns(status: FleetStatus) -> Iterator[tuple[str, Callable[[ReplicaStatus], str]]]:
     """Yield the columns that are not always there: the name, and what returns the cell of a row."""
     if any(row.orphans is not None for row in status.replicas):
         yield "orphans", _orphans

@@ -18,7 +18,10 @@ def _text(report: UnsealingOfAll) -> str:
     rows = [
         (job.name, job.sealed, "stays sealed" if job.exit_code else done) for job in report.jobs
     ]
-    earlier = [f"{report.earlier} were sealed before and were left"] if report.earlier else []
+    earlier = [
+        f"{job.name}: {job.replica} was sealed before, {job.sealed}, and was left"
+        for job in report.earlier
+    ]
     failures = [
         f"{job.name}: exit {job.exit_code}: {job.error}" for job in report.jobs if job.exit_code
     ]
@@ -29,7 +32,7 @@ def _text(report: UnsealingOfAll) -> str:
 def _json(report: UnsealingOfAll) -> str:
     """Return the result of `unseal --all --output json`."""
     jobs = [asdict(job) for job in report.jobs]
-    return document({"dry_run": report.is_dry_run, "left": report.earlier, "jobs": jobs})
+    return document({"dry_run": report.is_dry_run, "left": len(report.earlier), "jobs": jobs})
 
 
 def _ndjson(report: UnsealingOfAll) -> str:

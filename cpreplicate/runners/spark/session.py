@@ -34,10 +34,7 @@ from cpreplicate.storage.side_call import in_thread
 
 TRIES = 4
 # what py4j raises when Spark gave a job up, or when its JVM is gone
-LOST = (
-    Py4JError,
-    ConnectionError,
-)
+LOST = (Py4JError, ConnectionError)
 PORT = "spark.cpreplicate.port"  # where tasks reach the driver; any free port by default
 # The JVM starts, distributes batches and ends. Its best compiler and collectors would take longer
 # to start than they save.
@@ -220,10 +217,7 @@ _EXCLUSION = [
     (_EXCLUDES, "true"),
     ("spark.excludeOnFailure.timeout", "10m"),
     # after that, each batch is tried once more on any machine
-    (
-        "spark.scheduler.excludeOnFailure.unschedulableTaskSetTimeout",
-        "5s",
-    ),
+    ("spark.scheduler.excludeOnFailure.unschedulableTaskSetTimeout", "5s"),
 ]
 
 
@@ -239,10 +233,7 @@ def _quiet(directory: Path) -> list[tuple[str, str]]:
         ("spark.ui.enabled", "false"),
         ("spark.ui.showConsoleProgress", "false"),
         # a second copy does not make a slow one faster; --conf turns it on
-        (
-            "spark.speculation",
-            "false",
-        ),
+        ("spark.speculation", "false"),
     ]
 
 
@@ -278,10 +269,7 @@ def _wait_for_executors(context: SparkContext) -> None:
     seen, since = 0, began
     while True:
         # the driver is one of them
-        now, count = (
-            time.monotonic(),
-            int(scheduler.getExecutorMemoryStatus().size()) - 1,
-        )
+        now, count = (time.monotonic(), int(scheduler.getExecutorMemoryStatus().size()) - 1)
         if count > seen:
             seen, since = count, now
         if (seen and now - since > _SETTLED) or now - began > _PATIENCE:

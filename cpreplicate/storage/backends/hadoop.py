@@ -21,13 +21,7 @@ from cpreplicate.storage.backends.hdfs_common import HdfsClientStorage, Usage, r
 from cpreplicate.storage.backends.java_errors import raised_for
 from cpreplicate.storage.backends.jvm_client import Exchange, Jvm
 from cpreplicate.storage.backends.kerberos_errors import hint_about
-from cpreplicate.storage.base import (
-    Content,
-    NoAnswer,
-    NotAuthenticated,
-    Transient,
-    refuse_unusable,
-)
+from cpreplicate.storage.base import Content, NoAnswer, NotAuthenticated, Transient, refuse_unusable
 from cpreplicate.storage.bounds import answered, limit
 from cpreplicate.storage.deadlines import DEFAULT
 from cpreplicate.storage.keytab import Keytab
@@ -86,10 +80,7 @@ class HadoopStorage(HdfsClientStorage):
         self._lock = threading.Lock()
         self._cluster: Cluster | None = None
         # what would fail at every call is raised now
-        with (
-            contextlib.suppress(Transient),
-            self.translated_errors(filesystem),
-        ):
+        with contextlib.suppress(Transient), self.translated_errors(filesystem):
             pass
 
     def open(self, uri: str) -> BinaryIO:
@@ -170,14 +161,11 @@ class HadoopStorage(HdfsClientStorage):
             defaults = cluster.call("getServerDefaults", cluster.path(uri))
             return float(cluster.jvm.call(defaults, "getTrashInterval"))
 
-    def space(self, uri: str, briefly: bool) -> Sequence[Space]:
+    def space(self, uri: str) -> Sequence[Space]:
         with self.translated_errors(uri) as cluster:
             status = cluster.call("getStatus", cluster.path(uri))
             remaining = int(cluster.jvm.call(status, "getRemaining"))
-        return [
-            *super().space(uri, briefly),
-            Space("the cluster", remaining // self.replication, None),
-        ]
+        return [*super().space(uri), Space("the cluster", remaining // self.replication, None)]
 
     def usage(self, uri: str) -> Usage:
         with self.translated_errors(uri) as cluster:

@@ -19,13 +19,7 @@ from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage.backends import mounts
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import Content
-from cpreplicate.storage.statuses import (
-    Attributes,
-    FileStatus,
-    Listing,
-    Space,
-    new_listing,
-)
+from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, Space, new_listing
 
 
 class LocalStorage(RenamingStorage):
@@ -143,13 +137,8 @@ class LocalStorage(RenamingStorage):
         directory = os.path.realpath(_path(uri))
         return [os.path.relpath(point, directory) for point in mounts.points_below(directory)]
 
-    def space(self, uri: str, briefly: bool) -> Sequence[Space]:  # noqa: ARG002  # one call
-        path = _path(uri)
-        while not os.path.lexists(path):
-            path = os.path.dirname(path)
-        status = os.statvfs(path)
-        if not status.f_blocks:  # of a service that is mounted, and has no size
-            return []
+    def space(self, uri: str) -> Sequence[Space]:
+        status = os.statvfs(_path(uri))
         # some filesystems, such as btrfs, count no files
         files = status.f_favail if status.f_files else None
         return [Space("the filesystem", status.f_bavail * status.f_frsize, files)]

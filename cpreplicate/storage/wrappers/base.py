@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import BinaryIO, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from cpreplicate.storage.base import Content, Storage
-from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, Space
+from cpreplicate.storage.base import Storage
 
 T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
 # the verbs that change nothing
 READING = frozenset({"open", "read", "stat", "list", "known_crc32c"})
+
+
+def _passed_on(
+    method: Callable[Concatenate[Any, P], R], verb: str, of: int = 0
+) -> Callable[Concatenate[StorageWrapper, P], R]:
+    """Return a method of `Storage`, carried out as a verb on the URI that is its argument `of`."""
+
+    def passed_on(wrapper: StorageWrapper, /, *arguments: P.args, **named: P.kwargs) -> R:
+        def call() -> R:
+            result: R = getattr(wrapper.unwrapped, method.__name__)(*arguments, **named)
+            return result
+
+        return wrapper.carry_out(verb, str(arguments[of]), call)
+
+    return passed_on
 
 
 class StorageWrapper(Storage):
@@ -22,7 +38,7 @@ class StorageWrapper(Storage):
         self.put_calls, self.closes_slowly = inner.put_calls, inner.closes_slowly
         self.has_directories, self.copies_within = inner.has_directories, inner.copies_within
         self.needs_conditions, self.keeps_uploads = inner.needs_conditions, inner.keeps_uploads
-        self.unusable, self.counts_for_space = inner.unusable, inner.counts_for_space
+        self.unusable = inner.unusable
 
     @property
     def unwrapped(self) -> Storage:
@@ -36,61 +52,25 @@ class StorageWrapper(Storage):
     def before(self, verb: str, uri: str) -> None:
         """Act before each verb; an exception is raised instead of it."""
 
-    def open(self, uri: str) -> BinaryIO:
-        return self.carry_out("open", uri, lambda: self.unwrapped.open(uri))
-
-    def read(self, uri: str, offset: int = 0, count: int | None = None) -> bytes:
-        return self.carry_out("open", uri, lambda: self.unwrapped.read(uri, offset, count))
-
-    def stat(self, uri: str) -> FileStatus | None:
-        return self.carry_out("stat", uri, lambda: self.unwrapped.stat(uri))
-
-    def list(self, uri: str) -> list[FileStatus]:
-        return self.carry_out("list", uri, lambda: self.unwrapped.list(uri))
-
-    def listing(self, uri: str) -> Listing:
-        return self.carry_out("list", uri, lambda: self.unwrapped.listing(uri))
-
-    def put(
-        self,
-        uri: str,
-        content: Content,
-        expect: Callable[[int], None] | None = None,
-        attributes: Attributes | None = None,
-        replace: bool = True,
-    ) -> int:
-        return self.carry_out(
-            "put", uri, lambda: self.unwrapped.put(uri, content, expect, attributes, replace)
-        )
-
-    def create_exclusive(self, uri: str, data: bytes) -> bool:
-        return self.carry_out(
-            "create_exclusive", uri, lambda: self.unwrapped.create_exclusive(uri, data)
-        )
-
-    def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
-        return self.carry_out("take_over", uri, lambda: self.unwrapped.take_over(uri, seen, data))
-
-    def publish(
-        self, uri: str, content: Content, check: Callable[[int], None], replace: bool
-    ) -> int:
-        return self.carry_out(
-            "put", uri, lambda: self.unwrapped.publish(uri, content, check, replace)
-        )
-
-    def withdraw(self, uri: str, aside: str, check: Callable[[], None]) -> bool:
-        return self.carry_out("delete", uri, lambda: self.unwrapped.withdraw(uri, aside, check))
-
-    def fence(self, aside: str) -> None:
-        self.carry_out("put", aside, lambda: self.unwrapped.fence(aside))
-
-    def ignored_conditions(self, directory: str) -> Sequence[str]:
-        return self.carry_out(
-            "put", directory, lambda: self.unwrapped.ignored_conditions(directory)
-        )
-
-    def move(self, uri: str, new_uri: str) -> bool:
-        return self.carry_out("move", uri, lambda: self.unwrapped.move(uri, new_uri))
+    open = _passed_on(Storage.open, "open")
+    read = _passed_on(Storage.read, "open")
+    stat = _passed_on(Storage.stat, "stat")
+    list = _passed_on(Storage.list, "list")
+    listing = _passed_on(Storage.listing, "list")
+    put = _passed_on(Storage.put, "put")
+    create_exclusive = _passed_on(Storage.create_exclusive, "create_exclusive")
+    take_over = _passed_on(Storage.take_over, "take_over")
+    publish = _passed_on(Storage.publish, "put")
+    withdraw = _passed_on(Storage.withdraw, "delete")
+    fence = _passed_on(Storage.fence, "put")
+    ignored_conditions = _passed_on(Storage.ignored_conditions, "put")
+    move = _passed_on(Storage.move, "move")
+    delete = _passed_on(Storage.delete, "delete")
+    rmdir = _passed_on(Storage.rmdir, "rmdir")
+    abort_uploads = _passed_on(Storage.abort_uploads, "delete")
+    known_crc32c = _passed_on(Storage.known_crc32c, "known_crc32c")
+    space = _passed_on(Storage.space, "stat")
+    copy_within = _passed_on(Storage.copy_within, "put", of=1)
 
     def file_id(self, uri: str) -> object | None:
         return self.unwrapped.file_id(uri)
@@ -101,25 +81,5 @@ class StorageWrapper(Storage):
     def mounts_below(self, uri: str) -> Sequence[str]:
         return self.unwrapped.mounts_below(uri)
 
-    def abort_uploads(self, directory: str, is_left: Callable[[str, float], bool]) -> Sequence[str]:
-        return self.carry_out(
-            "delete", directory, lambda: self.unwrapped.abort_uploads(directory, is_left)
-        )
-
     def real(self, uri: str) -> str:
         return self.unwrapped.real(uri)
-
-    def delete(self, uri: str, durable: bool = False) -> bool:
-        return self.carry_out("delete", uri, lambda: self.unwrapped.delete(uri, durable))
-
-    def rmdir(self, uri: str) -> bool:
-        return self.carry_out("rmdir", uri, lambda: self.unwrapped.rmdir(uri))
-
-    def known_crc32c(self, uri: str) -> int | None:
-        return self.carry_out("known_crc32c", uri, lambda: self.unwrapped.known_crc32c(uri))
-
-    def space(self, uri: str, briefly: bool) -> Sequence[Space]:
-        return self.carry_out("stat", uri, lambda: self.unwrapped.space(uri, briefly))
-
-    def copy_within(self, uri: str, new_uri: str) -> int | None:
-        return self.carry_out("put", new_uri, lambda: self.unwrapped.copy_within(uri, new_uri))

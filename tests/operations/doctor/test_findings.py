@@ -12,7 +12,8 @@ from cpreplicate.operations.doctor.findings import (
     skipped,
     warning,
 )
-from cpreplicate.operations.doctor.source import ahead, compared_clocks
+from cpreplicate.operations.doctor.source import compared_clocks
+from cpreplicate.operations.probe import ahead
 
 
 def raising(error):

@@ -25,8 +25,7 @@ def test_each_job_below_a_root_is_followed_in_one_shard(tmp_path):
         (tmp_path / job).mkdir()
     template = SyncRequest(f"file:{tmp_path}", "file:/dcB")
     found = [
-        JobsUnder(f"file:{tmp_path}", template, lambda _line: None, Shard(number, 3)).jobs()
-        for number in (1, 2, 3)
+        JobsUnder(template, lambda _line: None, Shard(number, 3)).jobs() for number in (1, 2, 3)
     ]
     assert sorted(job.name for jobs in found for job in jobs) == job_ids
     assert all(found)
@@ -71,7 +70,7 @@ def test_a_root_that_is_lost_keeps_its_jobs_and_is_reported(tmp_path):
 def test_a_root_that_cannot_be_listed_is_a_place_that_was_asked_and_is_unseen(tmp_path):
     clock = ManualClock()
     root = f"file:{tmp_path}"
-    found = JobsUnder(root, SyncRequest(root, "file:/dcB"), lambda _line: None, clock=clock)
+    found = JobsUnder(SyncRequest(root, "file:/dcB"), lambda _line: None, clock=clock)
     assert not found.sight.was_asked(60.0)
     assert found.jobs() == []
     assert found.sight.was_asked(60.0)

@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 
+from cpreplicate.core.clock import MACHINE
 from cpreplicate.operations.jobs.inquiries import Inquiries
 from tests.support.killing import wait_until
 from tests.support.waiting import PATIENCE
@@ -27,7 +28,7 @@ class Questions:
 
 
 def test_questions_that_are_under_way_when_threads_run_out_are_asked_once(monkeypatch):
-    questions, inquiries = Questions(8), Inquiries(0.0)
+    questions, inquiries = Questions(8), Inquiries(0.0, MACHINE)
     started, start = [], threading.Thread.start
 
     def few(thread):
@@ -48,7 +49,7 @@ def test_questions_that_are_under_way_when_threads_run_out_are_asked_once(monkey
 
 
 def test_questions_without_room_are_asked_when_others_end_or_the_next_time():
-    questions, inquiries = Questions(5), Inquiries(0.0, most=2)
+    questions, inquiries = Questions(5), Inquiries(0.0, MACHINE, most=2)
     inquiries.ask(questions.all)
     assert inquiries.pending == 2
     questions.released.set()
@@ -57,6 +58,6 @@ def test_questions_without_room_are_asked_when_others_end_or_the_next_time():
     wait_until(lambda: questions.begun.total() == 4)
     assert set(questions.begun.values()) == {1}  # those that were not asked come first
     questions.begun.clear()
-    patient = Inquiries(PATIENCE, most=2)
+    patient = Inquiries(PATIENCE, MACHINE, most=2)
     patient.ask(questions.all)
     assert questions.begun.total() == 5

@@ -31,7 +31,7 @@ from tests.support.faults import Faulty
 from tests.support.killing import wait_until
 from tests.support.registry import serving
 from tests.support.replicas import DAY, FILES, NEXT, aged
-from tests.support.stepping import ManualClock, Stepped
+from tests.support.stepping import ManualClock, Stepped, Steps
 from tests.support.waiting import PATIENCE
 
 INLINE = ExecutionOptions(runner="inline")
@@ -80,21 +80,20 @@ def stepping(discovery, warnings=None, lines=None, sight=None, clock=None, **set
     warnings = warnings if warnings is not None else []
     notify = lines.append if lines is not None else lambda _line: None
     chosen = ServiceSettings(**{"interval": 1.0, "max_backoff": BACKOFF, **settings})
+    clock, tries, glances = clock or ManualClock(), Steps(), Steps()
     with WarmRunners(Sides(), INLINE, 60.0) as runners:
-        yield Stepped(
-            lambda clock, tries, glances: Service(
-                discovery,
-                runners,
-                tries,
-                chosen,
-                notify,
-                warnings.append,
-                sight=sight,
-                clock=clock,
-                glances=glances,
-            ),
-            clock,
+        service = Service(
+            discovery,
+            runners,
+            tries,
+            chosen,
+            notify,
+            warnings.append,
+            sight=sight,
+            clock=clock,
+            glances=glances,
         )
+        yield Stepped(service, clock, tries, glances)
 
 
 @contextlib.contextmanager

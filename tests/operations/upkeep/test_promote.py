@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import shlex
+import shutil
 import time
 
 import pytest
@@ -10,7 +12,8 @@ from click.testing import CliRunner
 
 from cpreplicate.cli.commands import cli
 from cpreplicate.core.packs import PackOptions
-from cpreplicate.errors import LeaseHeld, NotThere, Refused
+from cpreplicate.errors import Lagging, LeaseHeld, NotThere, Refused, exit_code_of
+from cpreplicate.operations.standing import standing_of
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.request import SyncRequest
@@ -19,6 +22,7 @@ from cpreplicate.operations.upkeep.promote import PromoteRequest
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol.lease import acquire
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Transient
 from tests.support import checker
@@ -263,3 +267,153 @@ def test_a_promotion_has_a_nonce_of_its_own_by_which_a_running_deployment_is_res
     }
     os.utime(sealed, (1e9,) * 2)
     assert run(replica).starting.deployment["spec"]["job"]["savepointRedeployNonce"] == 10**9
+
+
+def ahead(tmp_path, count=2):
+    """Let the job complete checkpoints that are not replicated."""
+    for number in range(2, 2 + count):
+        write_checkpoint(tmp_path / "dcA", number, NEXT)
+
+
+def test_how_far_the_source_is_ahead_is_returned(replica, tmp_path):
+    (tmp_path / "dcA" / JOB / "chk-1" / "_metadata").touch()
+    behind = run(replica, source=Side()).behind
+    assert (behind.checkpoints, behind.seconds) == (0, 0.0)
+    ahead(tmp_path)
+    behind = run(replica, source=Side()).behind
+    assert behind.checkpoints == 2
+    assert behind.seconds == behind.now - behind.own.completed > 0
+
+
+def test_numbers_decide_whether_the_source_is_ahead_whatever_its_clock_shows(replica, tmp_path):
+    ahead(tmp_path, 1)
+    long_ago = tmp_path / "dcA" / JOB / "chk-1" / "_metadata"
+    for path in (long_ago, tmp_path / "dcA" / JOB / "chk-2" / "_metadata"):
+        os.utime(path, (1e9,) * 2)
+    assert run(replica, source=Side(), dry_run=True).behind.checkpoints == 1
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_replica_further_behind_than_allowed_is_refused_and_left_as_it_was(
+    replica, tmp_path, dry_run
+):
+    ahead(tmp_path)
+    before = paths(replica)
+    with pytest.raises(Lagging, match=r"chk-1 is 2 checkpoints, .* behind chk-3") as refused:
+        run(replica, source=Side(), max_lag=0.0, dry_run=dry_run)
+    assert refused.value.exit_code == 21
+    assert paths(replica) == before
+    assert run(replica, source=Side(), max_lag=3600.0, dry_run=dry_run).starting is not None
+
+
+def test_a_source_that_does_not_answer_has_no_lag_and_its_age_counts(replica):
+    def lost(_verb, uri):
+        return Transient(errno.EIO, "no answer", uri) if "/dcA/" in uri else None
+
+    with serving("file", Faulty(Side().storage("file:/"), lost)):
+        behind = run(replica, source=Side(), max_lag=3600.0, dry_run=True).behind
+        assert (behind.checkpoints, behind.seconds) == (None, None)
+        assert "no answer" in behind.look.error
+        with pytest.raises(Lagging, match="the source was not seen"):
+            run(replica, source=Side(), max_lag=0.0)
+    assert not (replica / ".cpreplicate" / "sealed").exists()
+
+
+def test_the_lag_is_printed_and_a_question_mark_where_it_is_not_known(replica, tmp_path):
+    ahead(tmp_path)
+    printed = CliRunner().invoke(cli, ["promote", "--dry-run", str(replica)]).stdout
+    source = f"file:{tmp_path}/dcA/{JOB}"
+    assert f"(2): the newest of {source} is chk-3" in printed
+    shutil.move(tmp_path / "dcA", tmp_path / "lost")
+    printed = CliRunner().invoke(cli, ["promote", "--dry-run", str(replica)]).stdout
+    assert f"lag: ?: the source {source} was not seen" in printed
+
+
+def test_a_dry_run_prints_the_command_with_which_the_job_is_started_later(replica):
+    before = paths(replica)
+    planned = run(replica, dry_run=True)
+    assert paths(replica) == before
+    assert (planned.is_promoted, planned.sealed) == (False, None)
+    printed = CliRunner().invoke(cli, ["promote", "--dry-run", str(replica)]).stdout
+    done = run(replica)
+    assert done.starting.restore == planned.starting.restore
+    assert done.starting.restore.command in printed
+
+
+DENIED = {
+    "no right to write": PermissionError(errno.EACCES, "Permission denied"),
+    "a read-only disk": OSError(errno.EROFS, "Read-only file system"),
+    "safe mode": Transient(errno.EIO, "Name node is in safe mode"),
+}
+
+
+@pytest.mark.parametrize("denied", DENIED)
+@pytest.mark.parametrize("place", ["/.cpreplicate/", "/chk-1/"])
+def test_a_dry_run_ends_as_the_promotion_where_nothing_can_be_written(replica, denied, place):
+    changes = ("put", "create_exclusive", "publish", "move", "delete")
+
+    def deny(verb, uri):
+        error = DENIED[denied]
+        is_denied = verb in changes and place in uri
+        return type(error)(error.errno, error.strerror, uri) if is_denied else None
+
+    before = paths(replica)
+    codes = []
+    with serving("file", Faulty(Side().storage("file:/"), deny)):
+        for dry_run in (True, False):
+            with pytest.raises(OSError, match=r"denied|ead-only|safe mode") as refused:
+                run(replica, dry_run=dry_run)
+            codes.append(exit_code_of(refused.value))
+    assert codes[0] == codes[1] == (7 if denied == "safe mode" else 1)
+    assert not (replica / ".cpreplicate" / "sealed").exists()
+    assert {path for path in paths(replica) if "before" not in path} == before
+
+
+@pytest.fixture
+def claimed(tmp_path):
+    """A promoted replica whose job, restored with CLAIM, has deleted what it was started from."""
+    replica = synced(tmp_path, {1: FILES, 2: NEXT}, keep=2)
+    run(replica)
+    shutil.rmtree(replica / "chk-2")
+    return replica
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"dry_run": True}, {"checkpoint": "chk-2"}, {"as_of": 9e9}]
+)
+def test_no_other_checkpoint_takes_the_place_of_a_promoted_one_that_is_gone(claimed, options):
+    with pytest.raises(Refused, match=r"chk-2 is not there any more.*newest checkpoint of its own"):
+        run(claimed, **options)
+
+
+def test_every_other_approval_refuses_a_promoted_replica_without_its_checkpoint(claimed):
+    with pytest.raises(Refused, match="not there any more"):
+        verify(f"file:{claimed}", None, ALL, lambda _line: None, Side())
+    found = CliRunner().invoke(cli, ["status", "--output", "json", str(claimed)])
+    (row,) = json.loads(found.stdout)["replicas"]
+    assert (row["ready"], "not there any more" in row["not_ready_because"]) == (False, True)
+    standing = standing_of(Replica(f"file:{claimed}", Side()), None)
+    assert (standing.starting, standing.obstacle) == (None, "gone")
+    arguments = ["promote", "--all", "--dry-run", str(claimed.parent)]
+    assert CliRunner().invoke(cli, arguments, standalone_mode=False).return_value == 3
+
+
+def test_the_advice_for_a_promoted_checkpoint_that_is_gone_can_be_followed(claimed):
+    with pytest.raises(Refused) as refused:
+        run(claimed)
+    command = str(refused.value).rpartition("run `cpreplicate ")[2].partition("`")[0]
+    assert CliRunner().invoke(cli, shlex.split(command)).exit_code == 0
+    assert run(claimed).checkpoint == "chk-1"
+
+
+def test_a_checkpoint_that_a_job_wrote_over_the_promoted_one_is_not_started_from(claimed):
+    write_checkpoint(claimed.parent, 2, {"shared/of-b": 5})
+    with pytest.raises(Refused, match="is not the one that was promoted"):
+        run(claimed)
+
+
+def test_a_damaged_seal_names_no_checkpoint_to_start_from(replica):
+    run(replica)
+    (replica / ".cpreplicate" / "sealed").write_text("{}")
+    with pytest.raises(Refused, match="not known with which checkpoint"):
+        run(replica)

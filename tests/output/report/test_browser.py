@@ -90,7 +90,7 @@ def wide(browser, tmp_path):
         Column("kind", [words[n % 4] for n in range(250)]),
         Column("bytes", [None if n == 7 else (n * 37) % 250 * 1024 for n in range(250)], "bytes"),
     )
-    page = Page("title", "answer.", tables=(DataTable("Files", columns),))
+    page = Page("title", "answer.", tables=(DataTable("Files", *columns),))
     (tmp_path / "page.html").write_text(html_of(page))
     browser.prefer("light")
     browser.open(tmp_path / "page.html")
@@ -215,7 +215,7 @@ def test_equal_cells_stay_in_the_order_of_the_rows_in_both_directions(wide, tmp_
         Column("seconds", [1.5, None, 2**50, 1.5, 0.25, None], "seconds"),
         Column("word", ["b", "a", "b", "", "a", None]),
     )
-    page = Page("t", "a.", tables=(DataTable("Files", columns),))
+    page = Page("t", "a.", tables=(DataTable("Files", *columns),))
     (tmp_path / "ties.html").write_text(html_of(page))
     wide.open(tmp_path / "ties.html")
     orders = []

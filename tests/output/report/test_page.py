@@ -25,7 +25,7 @@ PAGE = Page(
     facts=((EVIL, EVIL),),
     notes=(EVIL,),
     charts=(Chart(EVIL, EVIL, [EVIL], (Series(EVIL, [1]),)),),
-    tables=(DataTable(EVIL, (Column(EVIL, [EVIL, "other", "third"]),)),),
+    tables=(DataTable(EVIL, Column(EVIL, [EVIL, "other", "third"])),),
 )
 SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
@@ -99,7 +99,7 @@ def test_names_from_outside_stay_text():
     ],
 )
 def test_texts_of_a_column_are_as_before_when_they_are_unpacked(values):
-    page = Page("title", "answer.", tables=(DataTable("t", (Column("c", values),)),))
+    page = Page("title", "answer.", tables=(DataTable("t", Column("c", values)),))
     ((column,),) = [table["columns"] for table in tables_of(html_of(page))]
     assert values_of(column) == [value or None for value in values]
 

@@ -31,7 +31,7 @@ def replica(name, completed, newest, **fields):
     observed = Observation(
         name, replica=f"hdfs://b/{name}", replica_newest=at_replica, source_newest=at_source
     )
-    return ReplicaStatus(name, observed, name, "chk-6", is_marked=True, **fields)
+    return ReplicaStatus(name, observed, name, "chk-6", **fields)
 
 
 @pytest.mark.parametrize(("class_name", "module"), PAGES.items())
@@ -147,7 +147,7 @@ def test_the_plan_of_a_fleet_has_what_is_to_be_copied():
 def test_status_names_the_longest_lag_and_what_is_not_ready():
     rows = (
         replica("orders", completed=100.0, newest=160.0),
-        replica("users", completed=100.0, newest=160.0, warnings=("a link",), has_links=True),
+        replica("users", completed=100.0, newest=160.0, warnings=("a link",), refusal="a link"),
     )
     page = page_of(FleetStatus(rows, now=220.0, max_lag=60.0))
     assert page.answer.startswith(

@@ -24,6 +24,6 @@ def test_sizes_of_petabytes_are_compared():
 
 
 def test_the_page_states_how_many_rows_are_left_out():
-    table = DataTable("Files", (Column("c", ["a", "b"]),), left_out=1000)
+    table = DataTable("Files", Column("c", ["a", "b"]), left_out=1000)
     text = html_of(Page("title", "answer.", tables=(table,)))
     assert "The 2 largest of 1,002 rows are on this page." in text

@@ -78,8 +78,8 @@ def _handles(contents: Contents, states: Sequence[OperatorState]) -> DataTable:
         Column("position", _numbers(contents.positions.tolist()), "count"),
         Column("path", contents.paths),
     )
-    shown = tuple(chosen(column, places) for column in columns)
-    return DataTable("State handles", shown, len(sizes) - len(places))
+    shown = (chosen(column, places) for column in columns)
+    return DataTable("State handles", *shown, left_out=len(sizes) - len(places))
 
 
 def _numbers(values: list[int]) -> list[int | None]:

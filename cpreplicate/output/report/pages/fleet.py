@@ -92,21 +92,19 @@ def _jobs(report: FleetReport) -> DataTable:
     jobs = report.jobs
     return DataTable(
         "Jobs",
-        (
-            Column("job", [job.name for job in jobs]),
-            Column("result", [_WORDS[job.status] for job in jobs]),
-            Column("checkpoint", [_checkpoint(job) for job in jobs]),
-            Column("completed", [_completed(job) for job in jobs], "time"),
-            Column("copied", [_bytes(job) for job in jobs], "bytes"),
-            Column("files copied", [_count(job, "copies") for job in jobs], "count"),
-            Column("files deleted", [_count(job, "deletes") for job in jobs], "count"),
-            Column("seconds", [_seconds(job) for job in jobs], "seconds"),
-            Column("priority", [job.priority for job in jobs], "count"),
-            Column("exit code", [job.exit_code for job in jobs], "count"),
-            Column("error", [job.error for job in jobs]),
-            Column("source", [job.source for job in jobs]),
-            Column("target", [job.target_root for job in jobs]),
-        ),
+        Column("job", [job.name for job in jobs]),
+        Column("result", [_WORDS[job.status] for job in jobs]),
+        Column("checkpoint", [_checkpoint(job) for job in jobs]),
+        Column("completed", [_completed(job) for job in jobs], "time"),
+        Column("copied", [_bytes(job) for job in jobs], "bytes"),
+        Column("files copied", [_count(job, "copies") for job in jobs], "count"),
+        Column("files deleted", [_count(job, "deletes") for job in jobs], "count"),
+        Column("seconds", [_seconds(job) for job in jobs], "seconds"),
+        Column("priority", [job.priority for job in jobs], "count"),
+        Column("exit code", [job.exit_code for job in jobs], "count"),
+        Column("error", [job.error for job in jobs]),
+        Column("source", [job.source for job in jobs]),
+        Column("target", [job.target_root for job in jobs]),
     )
 
 

@@ -57,17 +57,15 @@ def table(replicas: Sequence[ReplicaPoints]) -> DataTable:
     points = [point for _, point in rows]
     return DataTable(
         "Kept checkpoints",
-        (
-            Column("job", [replica.job for replica, _ in rows]),
-            Column("checkpoint", [point.checkpoint for point in points]),
-            Column("kind", ["derived" if is_derived(each.checkpoint) else None for each in points]),
-            Column("completed", [timestamp(point.completed) for point in points], "time"),
-            Column("files", [point.files for point in points], "count"),
-            Column("size", [point.bytes for point in points], "bytes"),
-            Column("adds", [point.added_bytes for point in points], "bytes"),
-            Column("verified", [timestamp(point.verified) for point in points], "time"),
-            Column("restorable", [_found(point) for point in points]),
-        ),
+        Column("job", [replica.job for replica, _ in rows]),
+        Column("checkpoint", [point.checkpoint for point in points]),
+        Column("kind", ["derived" if is_derived(each.checkpoint) else None for each in points]),
+        Column("completed", [timestamp(point.completed) for point in points], "time"),
+        Column("files", [point.files for point in points], "count"),
+        Column("size", [point.bytes for point in points], "bytes"),
+        Column("adds", [point.added_bytes for point in points], "bytes"),
+        Column("verified", [timestamp(point.verified) for point in points], "time"),
+        Column("restorable", [_found(point) for point in points]),
     )
 
 

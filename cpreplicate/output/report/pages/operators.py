@@ -185,17 +185,15 @@ def table(states: Sequence[OperatorState]) -> DataTable:
     skews = [None if state.skew is None else round(state.skew, 2) for state in states]
     return DataTable(
         "Operators",
-        (
-            Column("operator", [state.title for state in states]),
-            Column("uid", [each.uid for each in summaries]),
-            Column("id", [each.id for each in summaries]),
-            Column("subtasks", [each.subtasks for each in summaries], "count"),
-            Column("max parallelism", [each.max_parallelism for each in summaries], "count"),
-            Column("files", [each.files for each in summaries], "count"),
-            Column("bytes", [state.bytes for state in states], "bytes"),
-            *kinds,
-            Column("largest subtask", [state.largest for state in states], "bytes"),
-            Column("median subtask", [round(state.median) for state in states], "bytes"),
-            Column("largest / median", skews, "count"),
-        ),
+        Column("operator", [state.title for state in states]),
+        Column("uid", [each.uid for each in summaries]),
+        Column("id", [each.id for each in summaries]),
+        Column("subtasks", [each.subtasks for each in summaries], "count"),
+        Column("max parallelism", [each.max_parallelism for each in summaries], "count"),
+        Column("files", [each.files for each in summaries], "count"),
+        Column("bytes", [state.bytes for state in states], "bytes"),
+        *kinds,
+        Column("largest subtask", [state.largest for state in states], "bytes"),
+        Column("median subtask", [round(state.median) for state in states], "bytes"),
+        Column("largest / median", skews, "count"),
     )

@@ -156,12 +156,10 @@ def _reasons(actions: Sequence[Action]) -> DataTable:
         of_reason[1] += action.bytes
     return DataTable(
         "Reasons",
-        (
-            Column("action", [verb for verb, _ in sums]),
-            Column("reason", [reason for _, reason in sums]),
-            Column("files", [files for files, _ in sums.values()], "count"),
-            Column("bytes", [bytes_ for _, bytes_ in sums.values()], "bytes"),
-        ),
+        Column("action", [verb for verb, _ in sums]),
+        Column("reason", [reason for _, reason in sums]),
+        Column("files", [files for files, _ in sums.values()], "count"),
+        Column("bytes", [bytes_ for _, bytes_ in sums.values()], "bytes"),
     )
 
 
@@ -171,14 +169,12 @@ def _actions(plan: Plan, actions: Sequence[Action]) -> DataTable:
     shown = [actions[place] for place in places.tolist()]
     return DataTable(
         "Files",
-        (
-            Column("action", [action.action for action in shown]),
-            Column("bytes", [action.bytes for action in shown], "bytes"),
-            Column("file in the replica", [action.target for action in shown]),
-            Column("reason", [action.reason for action in shown]),
-            Column("read from", [_read_from(plan, action) for action in shown]),
-        ),
-        len(sizes) - len(places),
+        Column("action", [action.action for action in shown]),
+        Column("bytes", [action.bytes for action in shown], "bytes"),
+        Column("file in the replica", [action.target for action in shown]),
+        Column("reason", [action.reason for action in shown]),
+        Column("read from", [_read_from(plan, action) for action in shown]),
+        left_out=len(sizes) - len(places),
     )
 
 

@@ -82,12 +82,10 @@ def _replicas(points: Points) -> DataTable:
     replicas = points.replicas
     return DataTable(
         "Replicas",
-        (
-            Column("job", [replica.job for replica in replicas]),
-            Column("checkpoints", [len(replica.points) for replica in replicas], "count"),
-            Column("derived", [len(replica.derived) for replica in replicas], "count"),
-            Column("bytes", [replica.bytes for replica in replicas], "bytes"),
-            Column("sealed", [replica.sealed for replica in replicas]),
-            Column("replica", [replica.replica for replica in replicas]),
-        ),
+        Column("job", [replica.job for replica in replicas]),
+        Column("checkpoints", [len(replica.points) for replica in replicas], "count"),
+        Column("derived", [len(replica.derived) for replica in replicas], "count"),
+        Column("bytes", [replica.bytes for replica in replicas], "bytes"),
+        Column("sealed", [replica.sealed for replica in replicas]),
+        Column("replica", [replica.replica for replica in replicas]),
     )

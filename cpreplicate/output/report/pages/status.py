@@ -142,7 +142,7 @@ def _table(status: FleetStatus) -> DataTable:
         Column("state", [state_of(row) for row in rows]),
         Column("replica", [row.observed.replica for row in rows]),
     ]
-    return DataTable("Replicas", tuple(columns))
+    return DataTable("Replicas", *columns)
 
 
 def _more_columns(status: FleetStatus) -> Iterator[Column]:

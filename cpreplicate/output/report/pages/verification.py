@@ -128,15 +128,13 @@ def _checkpoints(found: Sequence[Verification]) -> DataTable:
     }
     return DataTable(
         "Checkpoints",
-        (
-            Column("checkpoint", [title_of(each) for each in found]),
-            Column("restorable", ["yes" if each.restorable else "no" for each in found]),
-            Column("completed", [timestamp(each.completed) for each in found], "time"),
-            Column("files", [each.files for each in found], "count"),
-            Column("bytes", [each.bytes for each in found], "bytes"),
-            Column("compared", [each.compared for each in found], "count"),
-            *(Column(name, counts, "count") for name, counts in faults.items()),
-        ),
+        Column("checkpoint", [title_of(each) for each in found]),
+        Column("restorable", ["yes" if each.restorable else "no" for each in found]),
+        Column("completed", [timestamp(each.completed) for each in found], "time"),
+        Column("files", [each.files for each in found], "count"),
+        Column("bytes", [each.bytes for each in found], "bytes"),
+        Column("compared", [each.compared for each in found], "count"),
+        *(Column(name, counts, "count") for name, counts in faults.items()),
     )
 
 
@@ -149,9 +147,7 @@ def _fault_table(found: Sequence[Verification]) -> DataTable:
     ]
     return DataTable(
         "Faults",
-        (
-            Column("checkpoint", [checkpoint for checkpoint, _, _ in rows]),
-            Column("fault", [fault for _, fault, _ in rows]),
-            Column("file", [path for _, _, path in rows]),
-        ),
+        Column("checkpoint", [checkpoint for checkpoint, _, _ in rows]),
+        Column("fault", [fault for _, fault, _ in rows]),
+        Column("file", [path for _, _, path in rows]),
     )

@@ -1,0 +1,178 @@
+"""The newest checkpoint of a source as it is seen now, and how far a replica's is behind it.
+
+Which one is ahead is decided by their numbers, and for the same number by times of the source's
+clock alone. The source may be lost: who needs an answer now gives a deadline.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from cpreplicate.core import uri
+from cpreplicate.core.lag import Newest, age_seconds, checkpoints_behind, lag_seconds
+from cpreplicate.core.placement import CHECKPOINT_NAME, job_root
+from cpreplicate.errors import CpreplicateError, NotThere, Refused
+from cpreplicate.protocol.marker import Marker, read_marker
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.source import find
+from cpreplicate.storage import Side
+from cpreplicate.storage.base import NoAnswer, Transient
+
+_A_CALL = 5.0  # seconds for a call to a source that may be lost
+_DEADLINE = 10.0  # seconds for all of them, also where the kernel waits for a mount
+_SAVEPOINT = -1  # the number of what has none in its name
+UNNAMED = "the replica does not name its source"
+
+
+class SourceLook(NamedTuple):
+    """The newest checkpoint of a source, and why there is none or, unless `is_known`, no answer."""
+
+    newest: Newest | None = None
+    error: str | None = None
+    is_known: bool = True
+
+    def beside(self, checkpoint_id: int) -> SourceLook:
+        """Return the look where the replica holds this checkpoint: a savepoint has its number.
+
+        It has none in its name, and is the only checkpoint of its replica.
+        """
+        if self.newest is None or self.newest.checkpoint_id != _SAVEPOINT:
+            return self
+        return self._replace(newest=self.newest._replace(checkpoint_id=checkpoint_id))
+
+
+@dataclass(frozen=True)
+class Behind:
+    """How far a checkpoint of a replica is behind its source, which was seen at a time `now`.
+
+    `own` is the checkpoint. `source` is the URI that was asked, None if the replica names none.
+    """
+
+    source: str | None
+    look: SourceLook
+    own: Newest
+    now: float = field(compare=False)
+
+    @property
+    def checkpoints(self) -> int | None:
+        """By how many checkpoints the source is ahead, None if that is not known."""
+        return checkpoints_behind(self.look.newest, self.own) if self.look.is_known else None
+
+    @property
+    def seconds(self) -> float | None:
+        """The lag in seconds as `status` defines it, None if it is not known."""
+        if not self.look.is_known:
+            return None
+        lag = lag_seconds(self.look.newest, self.own, self.now)
+        return lag if self.own.is_dated or not lag else None
+
+    @property
+    def age(self) -> float:
+        """The seconds since the checkpoint was completed."""
+        return age_seconds(self.own, self.now)
+
+    def exceeds(self, limit: float) -> bool:
+        """Return whether the lag is over a limit in seconds.
+
+        A lag that is not known is at most the age of the checkpoint, and over any limit if that is
+        not known either.
+        """
+        if self.seconds is not None:
+            return self.seconds > limit
+        return not self.own.is_dated or self.age > limit
+
+
+def recorded_source(marker: Marker | None) -> str | None:
+    """Return the source of a replica as it was named last, None if that is not recorded."""
+    return marker.sources[-1].given if marker is not None and marker.sources else None
+
+
+def look_at(source: str, side: Side, allow_older: bool = False) -> SourceLook:
+    """Look for the newest checkpoint of a source. Raises `Transient` if that cannot be reached.
+
+    What else is in the way is in the result.
+    """
+    try:
+        found = find(source, side, allow_older)
+    except NotThere as error:
+        return SourceLook(None, str(error), _has_siblings(job_root(source), side))
+    except Transient:
+        raise
+    except (CpreplicateError, OSError) as error:
+        return SourceLook(None, str(error), False)
+    number = CHECKPOINT_NAME.fullmatch(uri.name(found.checkpoint))
+    id_ = int(number[1]) if number is not None else _SAVEPOINT
+    return SourceLook(Newest(id_, found.completed or 0.0, found.completed is not None))
+
+
+def impatient(side: Side) -> Side:
+    """Return a side by which a source is asked that may be lost: a call takes seconds at most."""
+    return replace(side, retry_for=0.0, patience=_A_CALL)
+
+
+def ask(source: str, side: Side, allow_older: bool = False) -> SourceLook:
+    """Look at a source as `look_at` does, for seconds at most. Raises `Transient`.
+
+    A directory on a mount whose server is gone holds a call up for ever: it is left behind.
+    """
+    answers: list[SourceLook | Exception] = []
+
+    def look() -> None:
+        try:
+            answers.append(look_at(source, impatient(side), allow_older))
+        except Exception as error:  # noqa: BLE001  # it is raised below
+            answers.append(error)
+
+    thread = threading.Thread(target=look, name="source", daemon=True)
+    thread.start()
+    thread.join(_DEADLINE)
+    if not answers:
+        raise NoAnswer(errno.ETIMEDOUT, f"it has not answered for {_DEADLINE:g} s", source)
+    if isinstance(answers[0], Exception):
+        raise answers[0]
+    return answers[0]
+
+
+class SourceSeen(NamedTuple):
+    """What was asked of the source that a replica records, and when, in seconds since the epoch."""
+
+    source: str | None
+    look: SourceLook
+    now: float
+
+    def behind(self, checkpoint_id: int, completed: float | None) -> Behind:
+        """Return how far a checkpoint of the replica is behind; `completed` as it is recorded."""
+        own = Newest(checkpoint_id, completed or 0.0, completed is not None)
+        return Behind(self.source, self.look.beside(checkpoint_id), own, self.now)
+
+
+def source_of(replica: Replica, side: Side | None) -> SourceSeen:
+    """Ask the source that a replica records, for seconds at most. Without a side it is not asked.
+
+    Why there is no answer is in the result.
+    """
+    try:
+        source = recorded_source(read_marker(replica.side, replica.root))
+    except Refused as error:
+        return SourceSeen(None, SourceLook(None, str(error), False), time.time())
+    if source is None:
+        return SourceSeen(None, SourceLook(None, UNNAMED, False), time.time())
+    if side is None:
+        return SourceSeen(source, SourceLook(None, "it was not asked", False), time.time())
+    try:
+        look = ask(source, side)
+    except Transient as error:
+        look = SourceLook(None, str(error), False)
+    return SourceSeen(source, look, time.time())
+
+
+def _has_siblings(source: str, side: Side) -> bool:
+    """Return whether the root of a job that is gone is there: else it may not be mounted."""
+    try:
+        return bool(side.storage(source).list(uri.parent(source)))
+    except OSError:
+        return False

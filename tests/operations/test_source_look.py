@@ -1,0 +1,74 @@
+"""A source is asked for seconds at most, and what is not known is never 0."""
+
+import threading
+
+from cpreplicate.core.lag import Newest
+from cpreplicate.operations.source_look import Behind, SourceLook, ask, source_of
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.storage import Side
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES, NEXT, synced
+
+
+def behind(own, newest, now=500.0, is_known=True):
+    return Behind("file:/dcA", SourceLook(newest, None, is_known), own, now)
+
+
+def test_the_number_decides_and_the_age_of_the_replica_is_the_lag():
+    ahead = behind(Newest(3, 100.0), Newest(5, 90.0))
+    assert (ahead.checkpoints, ahead.seconds) == (2, 400.0)
+    same = behind(Newest(5, 100.0), Newest(5, 100.0))
+    assert (same.checkpoints, same.seconds, same.exceeds(0.0)) == (0, 0.0, False)
+
+
+def test_a_number_that_was_used_twice_is_told_apart_by_times_of_the_source_only():
+    assert behind(Newest(5, 100.0), Newest(5, 300.0)).checkpoints == 1
+    assert behind(Newest(5, 100.0, is_dated=False), Newest(5, 300.0)).checkpoints == 0
+
+
+def test_a_lag_that_is_not_known_is_at_most_the_age():
+    unknown = behind(Newest(3, 100.0), None, is_known=False)
+    assert (unknown.checkpoints, unknown.seconds) == (None, None)
+    assert (unknown.exceeds(399.0), unknown.exceeds(400.0)) == (True, False)
+    undated = behind(Newest(3, 0.0, is_dated=False), Newest(5, 0.0, is_dated=False))
+    assert (undated.checkpoints, undated.seconds, undated.exceeds(1e12)) == (2, None, True)
+
+
+def test_the_source_that_a_replica_records_is_asked(tmp_path):
+    place = synced(tmp_path, {1: FILES})
+    write_checkpoint(tmp_path / "dcA", 4, NEXT)
+    replica = Replica(f"file:{place}", Side())
+    seen = source_of(replica, Side())
+    assert seen.source == f"file:{tmp_path}/dcA/{JOB}"
+    assert seen.behind(1, 100.0).checkpoints == 3
+    unasked = source_of(replica, None)
+    assert (unasked.behind(1, 100.0).checkpoints, unasked.look.error) == (None, "it was not asked")
+
+
+def test_a_damaged_marker_names_no_source(tmp_path):
+    place = synced(tmp_path, {1: FILES})
+    (place / ".cpreplicate" / "replica.json").write_text("{")
+    seen = source_of(Replica(f"file:{place}", Side()), Side())
+    assert (seen.source, seen.look.is_known) == (None, False)
+
+
+def test_a_savepoint_has_the_number_that_its_replica_holds(tmp_path):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 7, FILES)
+    savepoint = tmp_path / "savepoint-012345-abcdef"
+    checkpoint.rename(savepoint)
+    look = ask(f"file:{savepoint}", Side())
+    assert look.beside(7).newest.checkpoint_id == 7
+
+
+def test_many_sources_are_asked_at_the_same_time(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(ask(f"file:{tmp_path}/dcA/{JOB}", Side())))
+        for _ in range(20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {each.newest.checkpoint_id for each in found} == {1}
