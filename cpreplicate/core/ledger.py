@@ -23,6 +23,13 @@ class LedgerEntry(NamedTuple):
     written: bool
 
 
+class Prefix(NamedTuple):
+    """The beginning of a merged file: its length and its CRC32C."""
+
+    length: int
+    crc32c: int
+
+
 class Member(NamedTuple):
     """Where a packed file lies: the path of its pack in the replica, offset and length in bytes.
 
@@ -58,6 +65,44 @@ class LedgerTable(PathTable[LedgerEntry]):
 
 
 @dataclass(frozen=True, eq=False)
+class PrefixTable(PathTable[Prefix]):
+    """Beginnings of merged files by path, in columns."""
+
+    row_class = Prefix
+    paths: Paths
+    bytes: Ints
+    crcs: Ints
+
+
+NO_PREFIXES = PrefixTable.of({})
+_ANY_LENGTH = np.iinfo(np.int64).max
+
+
+def shortest_prefixes(
+    tables: Iterable[LedgerTable | PrefixTable],
+    paths: Texts,
+    extents: Numbers,
+    lengths: Numbers | None = None,
+) -> PrefixTable:
+    """Return what proves the extents of merged files: of each, the shortest recorded beginning.
+
+    A merged file only grows, so a CRC32C of it as it was before holds for its beginning now.
+    A beginning has at least the extent, and at most the length of the file, if `lengths` are known.
+    Files of which none is recorded are left out.
+    """
+    bytes_ = np.full(len(paths), _ANY_LENGTH, np.int64)
+    crcs = np.full(len(paths), UNKNOWN, np.int64)
+    for table in tables:
+        rows = rows_of(paths, table.paths)
+        recorded, crc = found(table.bytes, rows, -1), found(table.crcs, rows, UNKNOWN)
+        is_better = (crc >= 0) & (recorded >= extents) & (recorded < bytes_)
+        if lengths is not None:
+            is_better &= recorded <= lengths
+        bytes_, crcs = np.where(is_better, recorded, bytes_), np.where(is_better, crc, crcs)
+    return PrefixTable(paths, bytes_, crcs).take(crcs >= 0)
+
+
+@dataclass(frozen=True, eq=False)
 class MemberTable(PathTable[Member]):
     """Members of packs by their logical path, in columns. A CRC32C of -1 is not known."""
 
@@ -85,3 +130,12 @@ class MemberTable(PathTable[Member]):
 
 
 NO_MEMBERS = MemberTable.of({})
+
+
+def crcs_by_place(tables: Iterable[MemberTable]) -> dict[tuple[str, int, int], int]:
+    """Return (pack, offset, length) to CRC32C, of all packed files whose CRC32C is known.
+
+    A member that moved to a new pack has the same logical path at both places.
+    """
+    listed = (member for table in tables for member in table.values())
+    return {member[:3]: member.crc32c for member in listed if member.crc32c is not None}

@@ -6,6 +6,7 @@ path is the logical file id of its segment, so `_metadata` alone records what li
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Literal, NamedTuple
 
@@ -26,6 +27,7 @@ PACK_BYTES = 256 << 20  # of a pack, at most, but for its last member
 # for its window and for the pipeline of each block.
 WRITERS = 4
 _WRITER_WORTH = 16 << 20  # bytes that are worth one more of them
+_PACK = re.compile(rf"{PACKED}/.+-[0-9a-f]{{12}}")
 _LIVE_SHARE = 0.5  # of a pack's bytes: where less is referenced, its members move to a new pack
 
 
@@ -55,9 +57,9 @@ def is_written(path: str, written: Container[str]) -> bool:
     """Return whether a file is among those that cpreplicate wrote.
 
     Of a pack the beginning of its path is enough, since an attempt that was given up for lost may
-    write one more.
+    write one more. It ends in random digits, as no name does that another program chose.
     """
-    return path in written or (is_pack(path) and stem_of(path) in written)
+    return path in written or (_PACK.fullmatch(path) is not None and stem_of(path) in written)
 
 
 def are_valid(members: MemberTable, lengths: Mapping[str, int]) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cpreplicate.core import uri
 from cpreplicate.core.lazy import lazy
-from cpreplicate.core.ledger import LedgerEntry, LedgerTable
+from cpreplicate.core.ledger import LedgerEntry
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_columns import without
@@ -21,7 +21,7 @@ from cpreplicate.protocol.journal import JournalRow, JournalWriter
 from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.manifest import Manifest
-from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import Copy, Delete, EngineLost, Outcome, Runner
 from cpreplicate.runners.inline import InlineRunner
@@ -72,6 +72,10 @@ class Change:
     runner: Runner
 
     @lazy
+    def _proved(self) -> dict[str, LedgerEntry]:
+        return {}
+
+    @lazy
     def ledger(self) -> Ledger:
         """What manifests and journals recorded, read when it is first asked for."""
         return Ledger(self.replica, self.state)
@@ -94,15 +98,22 @@ class Change:
 
     @contextmanager
     def recording(
-        self, paths: Sequence[str], claim: Callable[[], object] = lambda: None
+        self,
+        paths: Sequence[str],
+        left: Collection[str] = (),
+        claim: Callable[[], object] = lambda: None,
     ) -> Iterator[None]:
         """Record that the block may write or delete these paths, and what it completes.
 
-        `claim` is called while that is written, and before it appears. Journals of runs that died
-        are removed then: what they list is among the paths, and in this journal.
+        `left` are other paths that runs which died wrote, or were about to. What is recorded of
+        them, and of files of other programs that were proved to be equal, is kept. `claim` is
+        called while that is written, and before it appears. Journals of runs that died are removed
+        then: what they list is among the paths, and in this journal.
         """
-        if paths:
-            with self.journal.planning(paths) as part:
+        left = sorted(left)
+        known = self.ledger.journal_rows([*left, *self._proved])
+        if paths or left or known:
+            with self.journal.planning([*paths, *left], known) as part:
                 claim()
                 part.appear()
         else:
@@ -139,15 +150,19 @@ class Change:
             return
         pack = uri.below(outcome.pack, self.replica.root) if outcome.pack is not None else None
         offset = outcome.offset if pack is not None else None
-        self.journal.done(JournalRow(path, outcome.bytes, outcome.crc32c, pack, offset))
+        prefix = outcome.prefix, outcome.prefix_crc32c
+        self.journal.done(
+            JournalRow(path, outcome.bytes, outcome.crc32c, pack, offset, True, *prefix)
+        )
 
     def complete_journal(self) -> None:
         """Let the journal list every file that is complete, not only those of its last part."""
         self.journal.flush()
 
     def prove(self, files: Mapping[str, LedgerEntry]) -> None:
-        """Record in the ledger what a check of the content of these files proved."""
-        self.ledger.files = LedgerTable.merged([self.ledger.files, LedgerTable.of(files)])
+        """Record in the ledger, and later in the journal, what a check of these files proved."""
+        self._proved.update(files)
+        self.ledger.prove(files)
 
     def delete(
         self,
@@ -205,6 +220,26 @@ class Change:
         except OSError as error:
             return [str(error)]
         return []
+
+    def described(self, names: Iterable[str] | None = None) -> list[Manifest]:
+        """Return the manifests that describe committed checkpoints as they are.
+
+        `names` are those that are asked for, by default all. Where a run died before it wrote the
+        manifest of what it committed, what is recorded of its files becomes its manifest, if that
+        is all of them: journals, which have it, are removed.
+        """
+        asked = [each for each in self.state.ours if names is None or each.name in set(names)]
+        return [manifest for each in asked if (manifest := self._described(each)) is not None]
+
+    def _described(self, checkpoint: CommittedCheckpoint) -> Manifest | None:
+        if self.ledger.is_described(checkpoint.name):
+            return self.ledger.manifests[checkpoint.name]
+        manifest = self.ledger.manifest_of(checkpoint)
+        if len(manifest.entries) < len(checkpoint.files) or (manifest.members.crcs < 0).any():
+            return None
+        self.lease.check()
+        self.replica.write_manifest(checkpoint.name, manifest)
+        return manifest
 
     def end(self, left: Collection[str], manifests: Iterable[Manifest]) -> None:
         """Remove the journal, unless runs that died left files that only it lists.

@@ -11,9 +11,19 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from cpreplicate.core import sizes
-from cpreplicate.core.ledger import Member, MemberTable
+from cpreplicate.core.ledger import (
+    LedgerTable,
+    Member,
+    MemberTable,
+    Prefix,
+    PrefixTable,
+    crcs_by_place,
+    shortest_prefixes,
+)
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
+from cpreplicate.core.path_columns import chosen, concatenated, rows_of, texts
+from cpreplicate.core.tables import Lengths
 from cpreplicate.operations.change import some
 from cpreplicate.protocol import journal
 from cpreplicate.protocol.digest import Digest
@@ -66,7 +76,7 @@ class Reader:
         if self._runner is None:
             chosen = choose_runner(self._execution, len(reads), size, self._sides)
             self._runner = self._resources.enter_context(chosen)
-        of_packs = [read.pack for read in reads if read.pack is not None]
+        of_packs = [read.pack for read in reads if read.pack not in (None, read.target)]
         packed = f", {len(of_packs)} of them in {len(set(of_packs))} packs" if of_packs else ""
         self._notify(f"comparing {len(reads)} files{packed}, {sizes.size(size)}")
         outcomes = self._runner.run(reads)
@@ -112,15 +122,22 @@ def compare(
     """Compare the files of a checkpoint that `takes` selects and that are `present`.
 
     Packed files count by their logical path. A pack that was copied whole, from a replica that was
-    the source, has a CRC32C of its own.
+    the source, has a CRC32C of its own. Of a merged file the extent is compared that the checkpoint
+    needs: the file may have grown since, or be damaged behind it.
     """
     journals = _journals(replica, checkpoint, manifests)
     recorded = [*manifests, _as_manifest(journals)]
-    crcs, of_members = _crcs(recorded), _crcs_of_members(recorded)
-    packs = {path for path in checkpoint.packs if (path, present.get(path)) not in crcs}
+    crcs, of_members = _crcs(recorded), crcs_by_place(each.members for each in recorded)
+    prefixes = _prefixes(checkpoint, present, recorded)
+    packs = checkpoint.packs.difference(
+        prefixes, (path for path in checkpoint.packs if (path, present.get(path)) in crcs)
+    )
     asked: dict[str, tuple[Read, int | None]] = {}
     for path in checkpoint.files:
         if path in present and path not in packs and takes(path):
+            if path in prefixes:
+                asked[path] = _read_of_beginning(replica, path, prefixes[path], present[path])
+                continue
             crc32c = crcs.get((path, present[path]))
             asked[path] = (read_of(replica, path, present[path]), crc32c)
     for path, member in checkpoint.members.items():
@@ -134,6 +151,30 @@ def compare(
     }
     unknown = tuple(path for path in asked if path not in known)
     return Comparison(is_equal, unknown, _are_planned(unknown, checkpoint, journals))
+
+
+def _prefixes(
+    checkpoint: CommittedCheckpoint,
+    present: Mapping[str, int],
+    recorded: Sequence[Manifest],
+) -> PrefixTable:
+    """Return the recorded beginnings of merged files that prove the extents of a checkpoint."""
+    tables: list[LedgerTable | PrefixTable] = [each.prefixes for each in recorded]
+    of_records = [table.paths for table in tables]
+    growing = concatenated([*of_records, texts(checkpoint.growing or ())])
+    files = checkpoint.files
+    is_growing = rows_of(files.paths, growing) >= 0
+    paths, extents = chosen(files.paths, is_growing), files.bytes[is_growing]
+    tables += [each.entries.ledger for each in recorded]
+    return shortest_prefixes(tables, paths, extents, Lengths.of(present).at(paths))
+
+
+def _read_of_beginning(
+    replica: Replica, path: str, prefix: Prefix, length: int
+) -> tuple[Read, int]:
+    target = replica.uri_of(path)
+    pack = target if prefix.length < length else None
+    return Read(target, prefix.length, pack), prefix.crc32c
 
 
 def _journals(
@@ -167,14 +208,16 @@ def _as_manifest(journals: Iterable[Journal]) -> Manifest:
     """Return the complete files that journals list as a manifest lists them."""
     entries: dict[str, ManifestEntry] = {}
     members: dict[str, Member] = {}
-    for path, length, crc32c, pack, offset in (
-        row for part in journals for row in part.copied.values()
-    ):
-        if pack is None or offset is None:
-            entries[path] = ManifestEntry(length, length, crc32c)
-        else:
-            members[path] = Member(pack, offset, length, crc32c)
-    return Manifest(0, _UNKNOWN_METADATA, ManifestTable.of(entries), MemberTable.of(members))
+    prefixes: dict[str, Prefix] = {}
+    for row in (row for part in journals for row in part.copied.values()):
+        if row.pack is not None and row.offset is not None:
+            members[row.path] = Member(row.pack, row.offset, row.length, row.crc32c)
+            continue
+        entries[row.path] = ManifestEntry(row.length, row.length, row.crc32c)
+        if row.prefix is not None and row.prefix_crc32c is not None:
+            prefixes[row.path] = Prefix(row.prefix, row.prefix_crc32c)
+    tables = ManifestTable.of(entries), MemberTable.of(members), PrefixTable.of(prefixes)
+    return Manifest(0, _UNKNOWN_METADATA, *tables)
 
 
 def _crcs(manifests: Iterable[Manifest]) -> dict[tuple[str, int], int]:
@@ -183,9 +226,3 @@ def _crcs(manifests: Iterable[Manifest]) -> dict[tuple[str, int], int]:
     return {
         (path, entry.length): entry.crc32c for path, entry in entries if entry.crc32c is not None
     }
-
-
-def _crcs_of_members(manifests: Iterable[Manifest]) -> dict[tuple[str, int, int], int]:
-    """Return (pack, offset, length) to CRC32C, of all packed files whose CRC32C is known."""
-    listed = (member for manifest in manifests for member in manifest.members.values())
-    return {member[:3]: member.crc32c for member in listed if member.crc32c is not None}

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from cpreplicate.core import uri
+from cpreplicate.core.ledger import NO_PREFIXES, PrefixTable
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_columns import Numbers, chosen, directories, texts, without
 from cpreplicate.core.placement import METADATA, PACKED, is_checkpoint, is_derived
@@ -156,16 +157,17 @@ def _verify(
         raise reason.error
     name = _asked(replica, found, checkpoint)
     begin_checkpoint(name)
-    referenced, published = _committed_checkpoint(replica, name)
+    referenced, published = _committed_checkpoint(replica, name, content.share > 0)
     _refuse_links(replica, referenced)
     is_torn = published is not None and not _is_listed(replica, referenced)
     manifests = _manifests(replica, found.names)
     recorded = manifests[name].entries if name in manifests else ManifestTable.of({})
+    proving = manifests[name].prefixes if name in manifests else NO_PREFIXES
     files = referenced.files
     present = replica.present(directories(files.paths))
     lengths = present.at(files.paths)
     is_there = lengths >= 0
-    is_short = is_there & (lengths < _least(files, recorded))
+    is_short = is_there & (lengths < _least(files, recorded, proving))
     short = tuple(chosen(files.paths, is_short).to_pylist())
     longer = _extended(referenced, present, recorded, manifests.values()) if recorded else []
     compared = Comparison()
@@ -330,13 +332,19 @@ def committed(replica_root: str, side: Side) -> tuple[str, ...]:
     return tuple(_promoted_first(replica, found))
 
 
-def _committed_checkpoint(replica: Replica, name: str) -> tuple[CommittedCheckpoint, Record | None]:
-    """Return what a checkpoint references, and its record, which is read after the `_metadata`."""
+def _committed_checkpoint(
+    replica: Replica, name: str, is_decoded: bool
+) -> tuple[CommittedCheckpoint, Record | None]:
+    """Return what a checkpoint references, and its record, which is read after the `_metadata`.
+
+    `is_decoded`: it is to be known which files are merged ones, also of a large `_metadata`.
+    """
     data = replica.metadata_bytes(name)
     if data is None:
         raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile. Run again")
     record = read_record(replica, name)
-    return replica.committed_checkpoint(name, data), record
+    read = replica.decoded_checkpoint if is_decoded else replica.committed_checkpoint
+    return read(name, data), record
 
 
 def _is_listed(replica: Replica, checkpoint: CommittedCheckpoint) -> bool:
@@ -377,13 +385,16 @@ def _manifests(replica: Replica, committed: Iterable[str]) -> dict[str, Manifest
     return {name: manifest for name, manifest in manifests.items() if manifest is not None}
 
 
-def _least(files: Lengths, recorded: ManifestTable) -> Numbers:
+def _least(files: Lengths, recorded: ManifestTable, proving: PrefixTable) -> Numbers:
     """Return how long each file must at least be: its extent, and what it had when copied.
 
-    For a changelog file only the latter counts: its extent is 0. A longer file is a merged file
-    that grew and that a later checkpoint copied again.
+    For a changelog file only the latter counts: its extent is 0. Of a merged file, the beginning
+    that proves its extent is enough. A longer file is a merged file that grew and that a later
+    checkpoint copied again.
     """
-    least: Numbers = np.maximum(files.bytes, recorded.ledger.at(files.paths).bytes)
+    copied = recorded.ledger.at(files.paths).bytes
+    beginnings = Lengths(proving.paths, proving.bytes).at(files.paths)
+    least: Numbers = np.maximum(files.bytes, np.where(beginnings >= 0, beginnings, copied))
     return least
 
 

@@ -2,11 +2,13 @@
 
 Its parts are `.cpreplicate/copied-<time>-<run>-<part>.parquet`. Part 0 is written before the first
 copy and lists each path that the run may write or delete. So every file that cpreplicate ever wrote
-is recorded before it appears. The name of a pack is chosen while it is written: part 0 lists what
-the names of the run's packs begin with, `packed/<time>-<run>`. Every 30 s or 2,000 files, a further
-part lists the files that are complete, with length and CRC32C. If the run dies, the next one
-resumes from them. The journal is removed once the manifest of the commit lists these files, and the
-other files are deleted.
+is recorded before it appears. But a plan does not prove who wrote what lies at its path. The name
+of a pack is chosen while it is written: part 0 lists what the names of the run's packs begin with,
+`packed/<time>-<run>`. Every 30 s or 2,000 files, a further part lists the files that are complete,
+with length and CRC32C. If the run dies, the next one resumes from them. A file of another program
+that the checkpoint needs is listed in part 0 as not `written`: so that is recorded at every
+instant, also while the manifest still is that of the `_metadata` that is replaced. The journal is
+removed once the manifest of the commit lists these files, and the other files are deleted.
 """
 
 from __future__ import annotations
@@ -29,20 +31,24 @@ from cpreplicate.storage import Storage
 PREFIX = "copied-"
 SECONDS = 30.0  # at most, between two parts
 FILES = 2_000  # about, in a part
-# Name to type. Version 0.2.0 wrote no `pack` and no `offset`.
+# Name to type. Version 0.2.0 wrote the first three only.
 _COLUMNS = {
     "path": "string",
     "length": "int64",
     "crc32c": "uint32",
     "pack": "string",
     "offset": "int64",
+    "written": "bool",
+    "prefix": "int64",
+    "prefix_crc32c": "uint32",
 }
 
 
 class JournalRow(NamedTuple):
     """A complete file by its path in the replica: its length and CRC32C.
 
-    A packed file has its logical path, and begins at `offset` of `pack`.
+    A packed file has its logical path, and begins at `offset` of `pack`. `written`: cpreplicate
+    wrote it. The first `prefix` bytes of a merged file have the CRC32C `prefix_crc32c`.
     """
 
     path: str
@@ -50,6 +56,9 @@ class JournalRow(NamedTuple):
     crc32c: int
     pack: str | None = None
     offset: int | None = None
+    written: bool = True
+    prefix: int | None = None
+    prefix_crc32c: int | None = None
 
 
 class _Row(NamedTuple):
@@ -60,6 +69,9 @@ class _Row(NamedTuple):
     crc32c: int | None = None
     pack: str | None = None
     offset: int | None = None
+    written: bool | None = None
+    prefix: int | None = None
+    prefix_crc32c: int | None = None
 
 
 class Journal(NamedTuple):
@@ -99,9 +111,12 @@ class JournalWriter:
         with self.planning(paths) as part:
             part.appear()
 
-    def planning(self, paths: Sequence[str]) -> PendingPut:
-        """Return the part with these paths while it is written; the caller lets it appear."""
-        return self._pending([_Row(path) for path in paths])
+    def planning(self, paths: Sequence[str], known: Sequence[JournalRow] = ()) -> PendingPut:
+        """Return the part with these paths while it is written; the caller lets it appear.
+
+        `known` are files that are there, of which the part is to keep what is known.
+        """
+        return self._pending([*map(_Row, paths), *known])
 
     def take_over(self, others: Iterable[Journal], copied: Sequence[JournalRow]) -> None:
         """Record the complete files of journals of runs that died, and remove these journals.
@@ -199,7 +214,10 @@ def read(storage: Storage, replica: str, name: str) -> Journal:
     except FileNotFoundError:
         rows = []
     copied = {
-        row.path: JournalRow(row.path, row.length, row.crc32c, row.pack, row.offset)
+        row.path: JournalRow(
+            *(row.path, row.length, row.crc32c, row.pack, row.offset),
+            *(row.written is not False, row.prefix, row.prefix_crc32c),
+        )
         for row in rows
         if row.length is not None and row.crc32c is not None
     }
@@ -220,6 +238,8 @@ def _are_valid(rows: Sequence[_Row]) -> bool:
     if not are_replica_paths(texts(row.path for row in rows)).all():
         return False
     if any(row.length is not None and row.length < 0 for row in rows):
+        return False
+    if any(row.prefix is not None and row.prefix > (row.length or 0) for row in rows):
         return False
     members = {
         row.path: Member(row.pack, row.offset or 0, row.length or 0)

@@ -6,24 +6,45 @@ import math
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-import pyarrow as pa
+import numpy as np
 import pyarrow.compute as pc
 
-from cpreplicate.core.ledger import LedgerEntry, LedgerTable, Member, MemberTable
-from cpreplicate.core.packs import is_pack, is_written, stem_of
-from cpreplicate.core.path_columns import Texts, chosen, rows_of, texts, without
+from cpreplicate.core.lazy import lazy
+from cpreplicate.core.ledger import (
+    LedgerEntry,
+    LedgerTable,
+    Member,
+    MemberTable,
+    Prefix,
+    PrefixTable,
+    crcs_by_place,
+    shortest_prefixes,
+)
+from cpreplicate.core.packs import extents, is_pack, is_written, stem_of
+from cpreplicate.core.path_columns import (
+    Numbers,
+    Texts,
+    chosen,
+    concatenated,
+    rows_of,
+    texts,
+    without,
+)
 from cpreplicate.core.placement import PACKED, checkpoint_of, own_name
+from cpreplicate.core.tables import Lengths
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.journal import Journal, JournalRow
-from cpreplicate.protocol.manifest import Manifest
-from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.manifest import Manifest, ManifestTable
+from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 
 
 class Ledger:
     """The files of a replica that manifests and journals list, by their path in it.
 
-    A file that is there is complete only if it has the listed length.
+    A file that is there is complete only if it has the listed length. It is cpreplicate's own only
+    if it is listed as written. A path that a journal lists as planned is not: its run may have died
+    before it wrote there, and another program may have written since.
     """
 
     def __init__(self, replica: Replica, state: State) -> None:
@@ -32,12 +53,14 @@ class Ledger:
         known = {committed.name: committed.listed for committed in state.ours}
         files: list[LedgerTable] = []
         members: list[MemberTable] = []
+        prefixes: list[PrefixTable] = []
         for name in _in_order(state):
             if name.startswith(journal.PREFIX):
                 part = journal.read(replica.storage, replica.root, name)
                 self.journals.append(part)
                 files.append(_files_of(part))
                 members.append(_members_of(part))
+                prefixes.append(_prefixes_of(part))
                 continue
             checkpoint = checkpoint_of(name.removesuffix(manifest.SUFFIX))
             assert checkpoint is not None, "only manifests of checkpoints are read"
@@ -47,10 +70,32 @@ class Ledger:
                 self.manifests[checkpoint] = listed
                 files.append(listed.entries.ledger)
                 members.append(listed.members)
+                prefixes.append(listed.prefixes)
+        self._recorded, self._members, self._prefixes = files, members, prefixes
+        self._describing = {
+            committed.name
+            for committed in state.ours
+            if committed.name in self.manifests
+            and self.manifests[committed.name].metadata == committed.metadata
+        }
+        self._state = state
         # Where two of them list one file, the later one counts.
         self.files = LedgerTable.merged(files)
         self.members = MemberTable.merged(members)
         self._unlisted = _unlisted(state, self.manifests)
+
+    @lazy
+    def _growing(self) -> Texts:
+        """The paths of the files that may be merged ones, which grow.
+
+        Of a checkpoint that was read from its manifest alone, any file may be one.
+        """
+        of_checkpoints = [
+            committed.files.paths if committed.growing is None else texts(committed.growing)
+            for committed in self._state.ours
+        ]
+        of_records = [table.paths for table in self._prefixes]
+        return concatenated([*of_checkpoints, *of_records])
 
     def copied(self) -> list[JournalRow]:
         """Return the complete files of the journals, except where another record counts by now."""
@@ -59,7 +104,7 @@ class Ledger:
 
     def _counts(self, row: JournalRow) -> bool:
         if row.pack is None or row.offset is None:
-            return self.files.get(row.path) == LedgerEntry(row.length, row.crc32c, True)
+            return self.files.get(row.path) == LedgerEntry(row.length, row.crc32c, row.written)
         return self.members.get(row.path) == Member(row.pack, row.offset, row.length, row.crc32c)
 
     def distrust(self, paths: Collection[str]) -> None:
@@ -87,13 +132,81 @@ class Ledger:
         entry = self.files.get(pack)
         return entry is None or entry.length == present[pack]
 
-    def left_over(self, committed: Iterable[str]) -> Texts:
-        """Return the written paths that no manifest of the named checkpoints lists."""
-        listed = [
-            self.manifests[name].entries.paths for name in committed if name in self.manifests
+    def prove(self, files: Mapping[str, LedgerEntry]) -> None:
+        """Record what a comparison of the content of these files proved."""
+        table = LedgerTable.of(files)
+        self.files = LedgerTable.merged([self.files, table])
+        self._recorded.append(table)
+
+    def journal_rows(self, paths: Iterable[str]) -> list[JournalRow]:
+        """Return what is recorded of those of these files whose CRC32C is known."""
+        table = self.files.at(texts(paths))
+        growing = self._among_growing(table.paths)
+        prefixes = self.prefixes_of(growing, np.zeros(len(growing), np.int64))
+        return [
+            JournalRow(path, length, crc32c, None, None, written, *prefixes.get(path, (None, None)))
+            for path, (length, crc32c, written) in table.items()
+            if crc32c is not None
         ]
-        recorded = pa.concat_arrays([self._written_files(), texts(self._planned())])
-        return without(recorded, *listed).unique()
+
+    def prefixes_of(
+        self, paths: Texts, extents: Numbers, *others: LedgerTable | PrefixTable
+    ) -> PrefixTable:
+        """Return the recorded beginnings of merged files that prove these extents of them.
+
+        `others` are recorded, too.
+        """
+        return shortest_prefixes([*others, *self._prefixes, *self._recorded], paths, extents)
+
+    def _among_growing(self, paths: Texts) -> Texts:
+        return chosen(paths, rows_of(paths, self._growing) >= 0)
+
+    def manifest_of(self, checkpoint: CommittedCheckpoint) -> Manifest:
+        """Return what is recorded of the files of a checkpoint that has no manifest of its own.
+
+        Of others nothing is recorded. Members of packs are those that its `_metadata` references:
+        another checkpoint may have the same files at another place.
+        """
+        needed, located = checkpoint.files, self._located(checkpoint.members)
+        ledger = LedgerTable.merged([self._packs(), self.files]).at(needed.paths)
+        entries = ManifestTable.of_ledger(ledger, needed.bytes)
+        entries = entries.take(entries.bytes >= 0)
+        growing = self._among_growing(entries.paths)
+        prefixes = self.prefixes_of(growing, needed.at(growing))
+        return Manifest(checkpoint.checkpoint_id, checkpoint.metadata, entries, located, prefixes)
+
+    def is_described(self, name: str) -> bool:
+        """Return whether a checkpoint has a manifest that describes its `_metadata` as it is."""
+        return name in self._describing
+
+    def crcs_of_members(self) -> dict[tuple[str, int, int], int]:
+        """Return (pack, offset, length) to CRC32C, of all packed files whose CRC32C is known."""
+        return crcs_by_place(self._members)
+
+    def _located(self, members: MemberTable) -> MemberTable:
+        if not members:
+            return members
+        crcs = self.crcs_of_members()
+        return MemberTable.of(
+            {path: row._replace(crc32c=crcs.get(row[:3])) for path, row in members.items()}
+        )
+
+    def _packs(self) -> LedgerTable:
+        """Return the packs that journals alone name: each ends where its last member ends."""
+        ends = extents(MemberTable.joined(self._members)) if self.journals else {}
+        return LedgerTable.of({pack: LedgerEntry(end, None, True) for pack, end in ends.items()})
+
+    def left_over(self, committed: Iterable[str]) -> Texts:
+        """Return the recorded paths that no manifest of the named checkpoints lists.
+
+        They were written by cpreplicate, or about to be, or a journal lists that they were not.
+        """
+        listed = [
+            self.manifests[name].entries.paths for name in committed if self.is_described(name)
+        ]
+        recorded = [self._written_files(), texts(self._planned())]
+        of_others = texts(row.path for row in self.copied() if not row.written)
+        return without(concatenated([*recorded, of_others]), *listed).unique()
 
     @property
     def written(self) -> Container[str]:
@@ -106,14 +219,40 @@ class Ledger:
         planned = self._planned().union(map(stem_of, packs))
         return _Written(self.files, planned)
 
-    def of_others(self, paths: Texts) -> Texts:
-        """Return those of these paths at which a file, if there is one, is another program's.
+    def are_proven(self, files: Lengths) -> Numbers:
+        """Return whether each of these files, of which these are the lengths, was written by
+        cpreplicate.
 
-        cpreplicate's own are what manifests and journals list as written or about to be, and,
-        unless the directory was adopted, what a checkpoint references whose manifest was lost.
+        A record must list it as written with its length, or as a merged file that was shorter. The
+        name of a pack is proof: it ends in random digits.
+        """
+        paths, lengths = files.paths, files.bytes
+        is_growing = rows_of(paths, self._growing) >= 0
+        proven = np.zeros(len(paths), np.bool_)
+        for table in self._recorded:
+            recorded = table.at(paths)
+            is_equal = recorded.bytes == lengths
+            is_shorter = is_growing & (recorded.bytes >= 0) & (recorded.bytes < lengths)
+            proven |= recorded.is_written & (is_equal | is_shorter)
+        proven &= self.files.at(paths).is_written
+        written = self.written
+        for row in np.flatnonzero(~proven).tolist():
+            path = paths[row].as_py()
+            proven[row] = is_pack(path) and is_written(path, written)
+        return proven
+
+    def planned_only(self, paths: Texts) -> Texts:
+        """Return those of these paths of which it is only known that a run was about to write."""
+        planned = without(texts(self._planned()), self.files.paths)
+        return chosen(paths, rows_of(paths, planned) >= 0)
+
+    def of_others(self, paths: Texts) -> Texts:
+        """Return those of these paths at which a file, if there is one, may be another program's.
+
+        cpreplicate's own are what manifests and journals list as written, and, unless the directory
+        was adopted, what a checkpoint references whose manifest was lost.
         """
         is_ours = self.files.at(paths).is_written
-        is_ours |= rows_of(paths, texts(self._planned())) >= 0
         for referenced in self._unlisted:
             is_ours |= rows_of(paths, without(referenced, self.files.paths)) >= 0
         others = chosen(paths, ~is_ours)
@@ -160,7 +299,19 @@ def _paths_without_manifest(state: State, manifests: Mapping[str, Manifest]) -> 
 
 def _files_of(part: Journal) -> LedgerTable:
     plain = (row for row in part.copied.values() if row.pack is None or row.offset is None)
-    return LedgerTable.of({row.path: LedgerEntry(row.length, row.crc32c, True) for row in plain})
+    return LedgerTable.of(
+        {row.path: LedgerEntry(row.length, row.crc32c, row.written) for row in plain}
+    )
+
+
+def _prefixes_of(part: Journal) -> PrefixTable:
+    return PrefixTable.of(
+        {
+            row.path: Prefix(row.prefix, row.prefix_crc32c)
+            for row in part.copied.values()
+            if row.prefix is not None and row.prefix_crc32c is not None
+        }
+    )
 
 
 def _members_of(part: Journal) -> MemberTable:

@@ -4,7 +4,9 @@
 `length`, `crc32c` (null if two attempts at a growing file raced) and `written` (false for a file
 that was in an adopted directory before). The row of a packed file has its logical path, and names
 its `pack` and the `offset` in it; both are null for other files. A pack has a row of its own,
-without a CRC32C. The manifest is written after the commit and names the digest of the
+without a CRC32C. Of a merged file, which may grow later, `prefix_crc32c` is that of its first
+`prefix` bytes, which are at least its extent: it proves the checkpoint whatever comes behind them.
+Both are null for other files. The manifest is written after the commit and names the digest of the
 `_metadata` that it describes. It counts for a file as long as the file has the recorded length.
 cpreplicate writes no row with a path or a pack outside the replica, or with a member outside its
 pack. So a manifest with such a row is damaged or forged, and counts as damaged as a whole.
@@ -21,11 +23,17 @@ import numpy as np
 import pyarrow as pa
 
 from cpreplicate.core import uri
-from cpreplicate.core.ledger import NO_MEMBERS, LedgerTable, MemberTable
+from cpreplicate.core.ledger import (
+    NO_MEMBERS,
+    NO_PREFIXES,
+    LedgerTable,
+    MemberTable,
+    PrefixTable,
+)
 from cpreplicate.core.packs import are_valid
-from cpreplicate.core.path_columns import Coded, Numbers, chosen, texts
+from cpreplicate.core.path_columns import Coded, Numbers, chosen, rows_of, texts
 from cpreplicate.core.placement import OWN, are_replica_paths, own_name
-from cpreplicate.core.tables import Crcs, Flags, Ints, Paths, PathTable
+from cpreplicate.core.tables import UNKNOWN, Crcs, Flags, Ints, Paths, PathTable, found
 from cpreplicate.protocol import parquet_files
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.pending import PendingPut
@@ -33,7 +41,7 @@ from cpreplicate.storage import Storage
 
 SUFFIX = ".parquet"
 _FOOTER = 1 << 16  # bytes at the end of a manifest that hold its footer: 2,000 for 200,000 files
-# Name to type. Version 0.2.0 wrote no `pack` and no `offset`.
+# Name to type. Version 0.2.0 wrote no `pack`, no `offset` and no `prefix`.
 _COLUMNS = {
     "path": "string",
     "extent": "int64",
@@ -42,6 +50,8 @@ _COLUMNS = {
     "written": "bool",
     "pack": "string",
     "offset": "int64",
+    "prefix": "int64",
+    "prefix_crc32c": "uint32",
 }
 
 
@@ -83,13 +93,15 @@ class ManifestTable(PathTable[ManifestEntry]):
 class Manifest(NamedTuple):
     """The files of a checkpoint by their path, and the digest of its `_metadata`.
 
-    Packs are among the `entries`; `members` are the packed files by their logical path.
+    Packs are among the `entries`; `members` are the packed files by their logical path. `prefixes`
+    are the beginnings of merged files that prove their extents.
     """
 
     checkpoint_id: int
     metadata: Digest
     entries: ManifestTable
     members: MemberTable = NO_MEMBERS
+    prefixes: PrefixTable = NO_PREFIXES
 
 
 class Totals(NamedTuple):
@@ -175,6 +187,7 @@ def _encoded(manifest: Manifest) -> bytes:
             [none.cast(packs.type), packs.take(pa.array(members.packs.codes))]
         ),
         "offset": pa.concat_arrays([none.cast("int64"), pa.array(members.offsets)]),
+        **_prefix_columns(manifest),
     }
     schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in _COLUMNS.items()])
     table = pa.table([_typed(columns[field.name], field.type) for field in schema], schema=schema)
@@ -187,8 +200,18 @@ def _encoded(manifest: Manifest) -> bytes:
     return parquet_files.encoded(table.replace_schema_metadata(described))
 
 
-def _nullable(crcs: Numbers) -> Any:
-    return pa.array(crcs, mask=crcs < 0)
+def _prefix_columns(manifest: Manifest) -> dict[str, Any]:
+    rows = rows_of(manifest.entries.paths, manifest.prefixes.paths)
+    of_members = np.full(len(manifest.members), UNKNOWN, np.int64)
+    columns = {"prefix": manifest.prefixes.bytes, "prefix_crc32c": manifest.prefixes.crcs}
+    return {
+        name: _nullable(np.concatenate([found(column, rows, UNKNOWN), of_members]))
+        for name, column in columns.items()
+    }
+
+
+def _nullable(numbers: Numbers) -> Any:
+    return pa.array(numbers, mask=numbers < 0)
 
 
 def _typed(column: Any, kind: Any) -> Any:
@@ -208,10 +231,19 @@ def _decoded(table: Any) -> Manifest:
         columns["written"].to_numpy(zero_copy_only=False),
     )
     checkpoint_id, metadata = _checkpoint_of(table)
+    prefixes = _prefixes(columns)
     if not is_packed.any():
-        return _checked(Manifest(checkpoint_id, metadata, entries))
+        return _checked(Manifest(checkpoint_id, metadata, entries, prefixes=prefixes))
     members = _members(columns, entries.take(is_packed), np.flatnonzero(is_packed))
-    return _checked(Manifest(checkpoint_id, metadata, entries.take(~is_packed), members))
+    return _checked(Manifest(checkpoint_id, metadata, entries.take(~is_packed), members, prefixes))
+
+
+def _prefixes(columns: Mapping[str, Any]) -> PrefixTable:
+    bytes_, crcs = (
+        columns[name].cast("int64").fill_null(UNKNOWN).to_numpy()
+        for name in ("prefix", "prefix_crc32c")
+    )
+    return PrefixTable(columns["path"], bytes_, crcs).take((bytes_ >= 0) & (crcs >= 0))
 
 
 def _checked(manifest: Manifest) -> Manifest:
@@ -224,6 +256,9 @@ def _checked(manifest: Manifest) -> Manifest:
         raise parquet_files.DamagedParquet("a path is not that of a file in a replica")
     if (entries.bytes < 0).any() or (entries.extents < 0).any():
         raise parquet_files.DamagedParquet("a file has a negative length")
+    prefixes = manifest.prefixes
+    if (prefixes.bytes > entries.ledger.at(prefixes.paths).bytes).any():
+        raise parquet_files.DamagedParquet("the beginning of a file is longer than the file")
     if members and not are_valid(members, _lengths_of(members.packs.values, entries.ledger)):
         raise parquet_files.DamagedParquet("a packed file is outside the packs of the replica")
     return manifest

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from cpreplicate.core.packs import writers_for
 from cpreplicate.errors import CpreplicateError
+from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.runners.packs import PackPool, write_packs
 from cpreplicate.runners.tasks import (
     SMALL,
@@ -33,6 +34,7 @@ from cpreplicate.storage import (
     checksum,
     checksums_of_parts,
     copy_file,
+    copy_growing,
     copy_within,
     read_part,
 )
@@ -206,10 +208,23 @@ def attempt(action: Task, sides: Sides, moved: Callable[[int], None]) -> Outcome
     """
     started = time.monotonic()
     try:
+        if isinstance(action, Copy) and action.token is not None:
+            return _copy_growing(action, action.token, sides, moved)
         length, crc32c = _do(action, sides, moved)
     except (OSError, CpreplicateError) as error:
         return failed(action, error, time.monotonic() - started)
     return Outcome(action.target, length, crc32c, time.monotonic() - started)
+
+
+def _copy_growing(
+    action: Copy, token: LeaseToken, sides: Sides, moved: Callable[[int], None]
+) -> Outcome:
+    started = time.monotonic()
+    check = functools.partial(token.check, sides.target)
+    source, target, extent = action[:3]
+    whole, prefix = copy_growing(source, target, extent, sides, check, moved)
+    seconds = time.monotonic() - started
+    return Outcome(target, *whole, seconds, prefix=prefix.bytes, prefix_crc32c=prefix.crc32c)
 
 
 def _do(action: Task, sides: Sides, moved: Callable[[int], None]) -> tuple[int, int | None]:
@@ -220,10 +235,7 @@ def _do(action: Task, sides: Sides, moved: Callable[[int], None]) -> tuple[int, 
         return checksum(action.target, sides.target, moved)
     if action.part is not None:
         return _copy_part(action, action.part, sides.target, moved)
-    check = (
-        functools.partial(action.token.check, sides.target) if action.token is not None else None
-    )
-    return copy_file(action.source, action.target, action.extent, sides, check, moved)
+    return copy_file(action.source, action.target, action.extent, sides, moved=moved)
 
 
 def _copy_part(

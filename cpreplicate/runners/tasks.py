@@ -45,7 +45,8 @@ class Copy(NamedTuple):
 class Read(NamedTuple):
     """A read of `target`, of `extent` bytes, for its CRC32C.
 
-    It is a file of its own, or the member of a `pack` that begins at `offset`.
+    It is a file of its own, or the member of a `pack` that begins at `offset`. With itself for a
+    pack, it is the beginning of a merged file.
     """
 
     target: str
@@ -76,7 +77,8 @@ class Late(CpreplicateError):
 class Outcome(NamedTuple):
     """The result of one action.
 
-    A packed file lies at `offset` of `pack`. `missing`: the file to be copied is not at the source.
+    A packed file lies at `offset` of `pack`. The first `prefix` bytes of a merged file that was
+    copied have the CRC32C `prefix_crc32c`. `missing`: the file to be copied is not at the source.
     `short`: it is there, and shorter than its extent. `late`: the action was not begun in time.
     `damaged`: the part of the target that is to be copied is. No other try ends better than one of
     these.
@@ -93,6 +95,8 @@ class Outcome(NamedTuple):
     pack: str | None = None
     offset: int = 0
     damaged: bool = False
+    prefix: int | None = None
+    prefix_crc32c: int | None = None
 
     @property
     def is_worth_a_try(self) -> bool:

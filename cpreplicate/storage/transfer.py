@@ -42,6 +42,34 @@ def copy_file(
     `check` is called when all is written and about to appear, and may raise. `moved` is called with
     the number of bytes of each piece, and may raise to cancel the copy.
     """
+    return _copied(source, target, extent, sides, check, _Crc(sides.target, moved))
+
+
+def copy_growing(
+    source: str,
+    target: str,
+    extent: int,
+    sides: Sides,
+    check: Callable[[], None] | None = None,
+    moved: Moved = _ignore,
+) -> tuple[Checksum, Checksum]:
+    """Copy a file as `copy_file` does that may grow later, and return the checksum of its first
+    `extent` bytes, too.
+    """
+    crc = _Crc(sides.target, moved, extent)
+    whole = _copied(source, target, extent, sides, check, crc)
+    assert crc.prefix is not None, "a file that is shorter than its extent is not copied"
+    return whole, Checksum(extent, crc.prefix)
+
+
+def _copied(
+    source: str,
+    target: str,
+    extent: int,
+    sides: Sides,
+    check: Callable[[], None] | None,
+    crc: _Crc,
+) -> Checksum:
     reading, writing = sides.source.storage(source), sides.target.storage(target)
 
     def expect(length: int) -> None:
@@ -50,7 +78,6 @@ def copy_file(
         if check is not None:
             check()
 
-    crc = _Crc(sides.target, moved)
     status = reading.stat(source) if sides.preserve else None
     # a put that could not begin has read nothing, and closed nothing
     with contextlib.ExitStack() as tried:
@@ -167,10 +194,29 @@ def checksums_of_parts(
     """
 
     def read(plain: Storage) -> list[Checksum]:
-        read_parts = _parts(plain.open(uri), parts, side, moved)
-        return [Checksum(len(part.data), part.crc32c) for part in read_parts]
+        with plain.open(uri) as stream:
+            return [_checksum_of_part(stream, *part, side, moved) for part in parts]
 
     return side.storage(uri).as_one("open", uri, read)
+
+
+def _checksum_of_part(
+    stream: BinaryIO, offset: int, length: int, side: Side, moved: Moved
+) -> Checksum:
+    """Return the length and CRC32C of a part, of which a piece is in memory at once."""
+    from google_crc32c import extend
+
+    stream.seek(offset)
+    count = value = 0
+    while count < length:
+        wanted = min(CHUNK, length - count)
+        limits.wait(side.limits, "bytes", wanted, lambda: moved(0))
+        piece = read_up_to(stream, wanted)
+        moved(len(piece))
+        count, value = count + len(piece), extend(value, piece)
+        if len(piece) < wanted:
+            break
+    return Checksum(count, value)
 
 
 def _parts(
@@ -206,22 +252,30 @@ def checksum(uri: str, side: Side, moved: Moved = _ignore) -> Checksum:
 
 
 class _Crc:
-    """The CRC32C of a stream, at the rate that the run allows, computed anew for each try."""
+    """The CRC32C of a stream, at the rate that the run allows, computed anew for each try.
 
-    def __init__(self, side: Side, moved: Moved) -> None:
-        self._limits = side.limits
-        self._moved = moved
+    `prefix` is that of its first `extent` bytes, once these were read.
+    """
+
+    def __init__(self, side: Side, moved: Moved, extent: int | None = None) -> None:
+        self._limits, self._extent = side.limits, extent
+        self.moved = moved
         self.value = 0
+        self.prefix: int | None = None
 
     def over(self, stream: BinaryIO) -> Iterator[bytes]:
         from google_crc32c import extend
 
-        self.value = 0
+        self.value = count = 0
+        self.prefix = 0 if self._extent == 0 else None
         with stream:
             for chunk in stream.pieces() if isinstance(stream, Streamed) else _pieces(stream):
-                limits.wait(self._limits, "bytes", len(chunk), lambda: self._moved(0))
+                limits.wait(self._limits, "bytes", len(chunk), lambda: self.moved(0))
+                if self._extent is not None and count < self._extent <= count + len(chunk):
+                    self.prefix = extend(self.value, chunk[: self._extent - count])
+                count += len(chunk)
                 self.value = extend(self.value, chunk)
-                self._moved(len(chunk))
+                self.moved(len(chunk))
                 yield chunk
 
 

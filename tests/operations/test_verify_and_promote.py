@@ -10,7 +10,7 @@ import pytest
 from cpreplicate.core.packs import PackOptions
 from tests.support.commandline import run
 from tests.support.jobs import JOB, write_checkpoint
-from tests.support.replicas import FILES, recorded, synced
+from tests.support.replicas import FILES, planned, synced
 
 DAMAGED, REFUSED, NOT_THERE = 4, 6, 10
 
@@ -79,10 +79,10 @@ def test_damage_is_not_excused_by_the_loss_of_the_manifest(tmp_path, packing):
 
 def test_nor_is_it_by_a_journal_that_names_other_files(tmp_path):
     replica = synced(tmp_path, {1: FILES})
-    recorded(replica, "shared/a")
+    planned(replica, "shared/a")
     (replica / ".cpreplicate/chk-1.parquet").unlink()
     assert verified(replica, "--content")[0] == DAMAGED
-    recorded(replica, *FILES)  # as of a run of version 0.2.0 that died right after its commit
+    planned(replica, *FILES)  # as of a run of version 0.2.0 that died right after its commit
     assert verified(replica, "--content")[0] == 0
 
 

@@ -10,7 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cpreplicate.storage import Side
-from tests.support.encoder import File, Incremental, OperatorEntry, Subtask, Tree, encode
+from tests.support.encoder import (
+    File,
+    Incremental,
+    OperatorEntry,
+    Segment,
+    Subtask,
+    Tree,
+    encode,
+)
 
 JOB = "0123456789abcdef0123456789abcdef"
 NEXT_JOB = "fedcba9876543210fedcba9876543210"  # restored from it
@@ -90,3 +98,25 @@ def metadata_of(number: int, files: Mapping[str, int], version: int = 6) -> byte
     state = Incremental(11, number, "backend", (0, 128), 1, None, shared, ())
     operator = OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),))
     return bytes(encode(Tree(version, (operator,), number)).data)
+
+
+def write_merged(
+    root: Path, number: int, lengths: Mapping[str, int], segments: Mapping[str, tuple[int, int]]
+) -> Path:
+    """A checkpoint whose state lies in segments of merged files: `segments` is path below the job
+    to the offset and size that it references. The files have grown to these `lengths`.
+    """
+    for name, length in lengths.items():
+        place = root / JOB / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(pattern(name, length))
+    shared = tuple(
+        (f"{name}.sst", Segment(offset, size, 0, f"file:{root}/{JOB}/{name}", f"{number}-{name}"))
+        for name, (offset, size) in segments.items()
+    )
+    state = Incremental(11, number, "backend", (0, 128), 1, None, shared, ())
+    operator = OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),))
+    directory = root / JOB / f"chk-{number}"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "_metadata").write_bytes(encode(Tree(6, (operator,), number)).data)
+    return directory

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
+
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.protocol.journal import JournalWriter
+from cpreplicate.protocol.journal import JournalRow, JournalWriter
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support.jobs import JOB, write_checkpoint
@@ -41,9 +43,30 @@ def synced(root: Path, checkpoints: Mapping[int, Mapping[str, int]], **options: 
 
 
 def recorded(replica: Path, *names: str, days: float = 2) -> None:
-    """Have a journal of a run that died some days ago list these files as its own."""
+    """Have a journal of a run that died some days ago list these files as its own: those that are
+    there as complete.
+    """
+    there = {name: (replica / name).read_bytes() for name in names if (replica / name).is_file()}
+    rows = [JournalRow(name, len(data), google_crc32c.value(data)) for name, data in there.items()]
+    _plan(replica, names, rows)
+    _age(replica, days)
+
+
+def planned(replica: Path, *names: str, days: float = 2) -> None:
+    """Have a journal of a run that died some days ago list these paths: whether it wrote there is
+    not recorded.
+    """
+    _plan(replica, names)
+    _age(replica, days)
+
+
+def _plan(replica: Path, names: Sequence[str], known: Sequence[JournalRow] = ()) -> None:
     journal = JournalWriter(Side().storage("file:/"), f"file:{replica}")
-    journal.plan(names)
+    with journal.planning(names, known) as part:
+        part.appear()
+
+
+def _age(replica: Path, days: float) -> None:
     for part in (replica / ".cpreplicate").glob("copied-*"):
         aged(part, days)
 

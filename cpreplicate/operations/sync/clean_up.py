@@ -77,11 +77,9 @@ def _end_journal(run: SyncChange, listed: Manifest) -> tuple[str, ...]:
 
     Returns a warning if these files cannot be listed: then the journal stays.
     """
-    kept = (run.ledger.manifests.get(name) for name in run.kept_beside())
-    manifests = [listed, *(each for each in kept if each is not None)]
     try:
-        run.end(run.left_over(), manifests)
-    except (OSError, Refused) as error:
+        run.end(run.left_over(), [listed, *run.described(run.kept_beside())])
+    except (LeaseHeld, OSError, Refused) as error:
         warning = (
             f"{error}. {run.plan.checkpoint} was committed before that. Files of earlier runs were"
             " not looked for, and the journal of this run stays until a later run removes it"

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from cpreplicate.core import uri
-from cpreplicate.core.ledger import LedgerEntry, LedgerTable
-from cpreplicate.core.path_columns import rows_of, texts, without
+from cpreplicate.core.ledger import LedgerEntry, LedgerTable, Prefix, PrefixTable
+from cpreplicate.core.path_columns import chosen, rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan
 from cpreplicate.core.reuse import ids_of_earlier_jobs
@@ -84,8 +84,9 @@ def committing(run: SyncChange) -> Iterator[Committing]:
     What has not appeared when the block ends is removed.
     """
     run.replica.keep_unfinished()
-    paths = [*_changed_paths(run.plan, run.journal.pack_stem), *sorted(run.left_over())]
-    with run.recording(paths, lambda: claim(run)), ExitStack() as resources:
+    paths = list(_changed_paths(run.plan, run.journal.pack_stem))
+    claiming = run.recording(paths, run.left_over(), lambda: claim(run))
+    with claiming, ExitStack() as resources:
         yield Committing(run, resources)
 
 
@@ -143,17 +144,34 @@ def manifest_of(run: SyncChange, written: Written, digest: Digest) -> manifest.M
     """Return the manifest of the checkpoint, after its files were copied."""
     plan, needed = run.plan, run.source_state.needed
     keeps = plan.keeps.without(plan.members.paths).files
-    packs = {**_lengths_of_kept_packs(run), **written.packs}
-    whole = {pack: LedgerEntry(length, None, True) for pack, length in packs.items()}
+    lengths = {**_lengths_of_kept_packs(run), **written.packs}
+    whole = {pack: LedgerEntry(length, None, True) for pack, length in lengths.items()}
     copied = LedgerTable.of(_as_written(plan, written))
-    tables = [run.ledger.files.at(keeps.paths), copied, LedgerTable.of(whole)]
-    extents = [
-        keeps.extents,
-        Lengths(needed.paths, needed.extents).at(copied.paths),
-        tables[2].bytes,
-    ]
-    entries = manifest.ManifestTable.of_ledger(LedgerTable.merged(tables), np.concatenate(extents))
-    return manifest.Manifest(plan.checkpoint_id, digest, entries, plan.members)
+    plain = LedgerTable.joined([run.ledger.files.at(keeps.paths), copied])
+    packs = LedgerTable.of(whole)
+    extents = [Lengths(needed.paths, needed.extents).at(plain.paths), packs.bytes]
+    ledger = LedgerTable.joined([plain, packs])
+    entries = manifest.ManifestTable.of_ledger(ledger, np.concatenate(extents))
+    prefixes = _prefixes(run, written, entries)
+    return manifest.Manifest(plan.checkpoint_id, digest, entries, plan.members, prefixes)
+
+
+def _prefixes(run: SyncChange, written: Written, entries: manifest.ManifestTable) -> PrefixTable:
+    """Return what proves the extents of merged files: as they were copied, else as recorded."""
+    needed = run.source_state.needed
+    is_merged = rows_of(entries.paths, chosen(needed.paths, needed.is_segment)) >= 0
+    merged = entries.take(is_merged)
+    uris = {path: written.files.get(uri.join(run.replica.root, path)) for path in merged}
+    copied = PrefixTable.of(
+        {
+            path: Prefix(outcome.prefix, outcome.prefix_crc32c)
+            for path, outcome in uris.items()
+            if outcome is not None
+            and outcome.prefix is not None
+            and outcome.prefix_crc32c is not None
+        }
+    )
+    return run.ledger.prefixes_of(merged.paths, merged.extents, copied, merged.ledger)
 
 
 def _as_written(plan: Plan, written: Written) -> dict[str, LedgerEntry]:

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 from cpreplicate.core import sizes
 from cpreplicate.core.ledger import LedgerEntry, MemberTable
+from cpreplicate.core.path_columns import texts
 from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.reuse import reusing
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.change import some
 from cpreplicate.operations.compare import errors_of, read_of
 from cpreplicate.operations.sync.copy import SyncChange, refuse_lacking
-from cpreplicate.storage import Checksum, Side, Sides, checksum
+from cpreplicate.storage import Checksum, Side, Sides, checksum, checksums_of_parts
 
 DIFFERS = "damaged: its content is not the recorded one"
 EQUAL = "was here before, equal to the source's"
@@ -93,51 +94,82 @@ class Compared(NamedTuple):
 
 
 def keeping_what_is_equal(run: SyncChange) -> Compared:
-    """Return the plan that keeps the files of other programs that equal the source's.
+    """Return the plan that keeps the files that equal the source's and that no record lists as
+    written: those of other programs, and those that a run copied before it died.
 
-    Raises `Refused` if one differs: it is never overwritten. One that is gone by now is copied.
+    Raises `Refused` if one differs: it is never overwritten. One that is gone by now is copied, and
+    so is a merged file that grew at the source since a run copied it.
     """
     plan, replica, needed = run.plan, run.replica, run.source_state.needed
     others = [action for action in plan.copies if action.target in plan.strangers]
     if not others:
         return Compared(plan, {})
     run.notify(
-        f"comparing {len(others)} files that cpreplicate did not write with the source's,"
-        f" {sizes.size(total(others))}"
+        f"comparing {len(others)} files that no record lists as written by cpreplicate with the"
+        f" source's, {sizes.size(total(others))}"
     )
-    pairs = [(str(action.source), replica.uri_of(action.target)) for action in others]
-    uris = [path for pair in pairs for path in pair]
+    pairs = [
+        (str(action.source), replica.uri_of(action.target), needed[action.target].segment)
+        for action in others
+    ]
+    uris = [path for source, target, _ in pairs for path in (source, target)]
     read = run.runner.map(ReadBoth(run.runner.limited(run.request.sides)), pairs, uris)
     there = [
-        _Pair(action, at_source, at_target)
-        for action, (at_source, at_target) in zip(others, read, strict=True)
-        if at_target is not None
+        _Pair(action, needed[action.target].extent, each.at_source, each.at_target, each.beginning)
+        for action, each in zip(others, read, strict=True)
+        if each.at_target is not None
     ]
     missing = [pair.source for pair in there if pair.at_source is None]
-    short = [pair.source for pair in there if pair.is_short(needed[pair.action.target].extent)]
+    short = [pair.source for pair in there if pair.is_source_short]
     if missing or short:
         return Compared(plan, {}, tuple(missing), tuple(short))
-    different = {pair.action.target for pair in there if pair.at_source != pair.at_target}
+    planned = {*run.ledger.planned_only(texts(plan.strangers)).to_pylist()}
+    outgrown = {pair.target for pair in there if pair.is_equal and pair.is_target_short}
+    equal = [pair for pair in there if pair.is_equal and not pair.is_target_short]
+    different = {pair.target for pair in there}.difference(
+        (pair.target for pair in equal), outgrown & planned
+    )
     refuse_different(sorted(different - plan.packed), replica.root)
-    equal = [pair for pair in there if pair.action.target not in different]
-    recorded = {pair.action.target: LedgerEntry(*pair.at_target, written=False) for pair in equal}
+    recorded = {
+        pair.target: LedgerEntry(*pair.at_target, written=pair.target in planned) for pair in equal
+    }
     return Compared(_keeping(plan, [pair.action for pair in equal]), recorded)
 
 
 class _Pair(NamedTuple):
-    """A copy, the content of its source, None if that is gone, and of what lies at its target."""
+    """A copy, the content of its source, None if that is gone, and of what lies at its target.
+
+    `beginning` is that of a merged file at the source, as much of it as lies at the target.
+    """
 
     action: Action
+    extent: int
     at_source: Checksum | None
     at_target: Checksum
+    beginning: Checksum | None
 
     @property
     def source(self) -> str:
         return str(self.action.source)
 
-    def is_short(self, extent: int) -> bool:
-        """Return whether the file at the source lacks bytes that the checkpoint needs."""
-        return self.at_source is not None and self.at_source.bytes < extent
+    @property
+    def target(self) -> str:
+        return self.action.target
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the target has the source's content, or that of a merged file before it grew."""
+        return self.at_target in (self.at_source, self.beginning)
+
+    @property
+    def is_source_short(self) -> bool:
+        """Whether the file at the source lacks bytes that the checkpoint needs."""
+        return self.at_source is not None and self.at_source.bytes < self.extent
+
+    @property
+    def is_target_short(self) -> bool:
+        """Whether the file at the target lacks bytes that the checkpoint needs."""
+        return self.at_target.bytes < self.extent
 
 
 def refuse_different(paths: Sequence[str], root: str) -> None:
@@ -164,18 +196,33 @@ def _keeping(plan: Plan, others: list[Action]) -> Plan:
     return reusing(made, plan.reused)
 
 
-class ReadBoth:
-    """Reads a file at the source and at the target, in a task of the runner.
+class Contents(NamedTuple):
+    """The content of a file at the source and at the target, None for what is gone by now.
 
-    Returns None for each of them that is gone by now.
+    `beginning` is that of a longer merged file at the source, as long as the one at the target.
     """
+
+    at_source: Checksum | None
+    at_target: Checksum | None
+    beginning: Checksum | None = None
+
+
+class ReadBoth:
+    """Reads a file at the source and at the target, in a task of the runner."""
 
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
 
-    def __call__(self, pair: tuple[str, str]) -> tuple[Checksum | None, Checksum | None]:
-        source, target = pair
-        return _content(source, self._sides.source), _content(target, self._sides.target)
+    def __call__(self, copy: tuple[str, str, bool]) -> Contents:
+        source, target, grows = copy
+        both = Contents(_content(source, self._sides.source), _content(target, self._sides.target))
+        if not grows or both.at_source is None or both.at_target is None:
+            return both
+        length = both.at_target.bytes
+        if length >= both.at_source.bytes:
+            return both
+        [beginning] = checksums_of_parts(source, [(0, length)], self._sides.source)
+        return both._replace(beginning=beginning)
 
 
 def _content(file_uri: str, side: Side) -> Checksum | None:

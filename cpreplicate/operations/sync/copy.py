@@ -325,6 +325,7 @@ def of_other_lengths(plan: Plan, source_state: SourceState) -> list[str]:
         if row.target in plan.strangers
         and row.target not in plan.packed
         and row.target not in plan.reused
+        and not source_state.needed[row.target].segment  # the beginning may be equal
     }
     if not theirs:
         return []

@@ -15,7 +15,15 @@ from cpreplicate.core import packs, restore, uri
 from cpreplicate.core.ledger import NO_MEMBERS, MemberTable
 from cpreplicate.core.metadata import rewrite
 from cpreplicate.core.packs import PackOptions
-from cpreplicate.core.path_columns import Texts, chosen, directories, rows_of, texts
+from cpreplicate.core.path_columns import (
+    Texts,
+    chosen,
+    concatenated,
+    directories,
+    rows_of,
+    texts,
+    without,
+)
 from cpreplicate.core.placement import METADATA
 from cpreplicate.core.plan import Action, Committed, Plan, copies_and_keeps, deletes, dropped
 from cpreplicate.core.tables import Lengths
@@ -79,6 +87,8 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
     replaced = [checkpoint for checkpoint in committed if checkpoint.name == name]
     new_paths = packs.physical_paths(source_state.needed.paths, packed, split.members, moving)
     gone = [*to_drop, *replaced]
+    stays = [new_paths, *_kept_beside(gone, replica, state, ledger)]
+    replaced_since = without(_unproven(gone, present, ledger), *stays)
     return Plan(
         source=source_state.source.checkpoint,
         replica=replica.root,
@@ -88,12 +98,15 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
         publish=publish,
         copies=split.copies,
         keeps=split.keeps.without(moving.paths),
-        deletes=deletes(gone, [new_paths, *_kept_beside(gone, replica, state, ledger)], present),
+        deletes=deletes(gone, [*stays, replaced_since], present),
         dropped=tuple(checkpoint.name for checkpoint in to_drop),
         paths=paths.mode,
         paths_reported=paths.reported,
         paths_reason=paths.reason,
-        warnings=restore.warnings(metadata, paths, has_packs),
+        warnings=(
+            *restore.warnings(metadata, paths, has_packs),
+            *_warnings_of_replaced(replaced_since.to_pylist()),
+        ),
         packed=packed,
         members=kept_members,
         repacks=packs.repack_actions(split.keeps, moving),
@@ -147,6 +160,29 @@ def _kept_beside(
     return [needed.needed(replica, state, names), *map(ledger.of_others, paths)]
 
 
+def _unproven(gone: Sequence[Committed], present: Lengths, ledger: Ledger) -> Texts:
+    """Return the paths of these checkpoints at which files lie that no record lists with their
+    length.
+
+    Another program may have written them. What was never recorded is as of `Ledger.of_others`.
+    """
+    columns = [Lengths.of(checkpoint.files).paths for checkpoint in gone]
+    paths = concatenated(columns).unique()
+    lengths = present.at(paths)
+    is_asked = (lengths >= 0) & (ledger.files.at(paths).bytes >= 0)
+    files = Lengths(chosen(paths, is_asked), lengths[is_asked])
+    return chosen(files.paths, ~ledger.are_proven(files))
+
+
+def _warnings_of_replaced(paths: Sequence[str]) -> Iterator[str]:
+    if paths:
+        yield (
+            f"{len(paths)} files that no checkpoint needs any more have another length than"
+            " cpreplicate wrote. Another program may have written them, so they are not deleted."
+            f" If no program needs them, remove them. They are {some(paths)}"
+        )
+
+
 def _strangers(
     copies: Sequence[Action], present: Mapping[str, int], ledger: Ledger
 ) -> dict[str, int]:
@@ -163,9 +199,9 @@ def warnings_of_strangers(plan: Plan) -> Iterator[str]:
     """
     if plan.strangers:
         yield (
-            f"{len(plan.strangers)} files of the replica were not written by cpreplicate and lie"
-            " where files would be copied. A sync compares them with the source's: it keeps them if"
-            " they are equal, and is refused if one differs. They are"
+            f"{len(plan.strangers)} files of the replica were not written by cpreplicate, as far"
+            " as it recorded, and lie where files would be copied. A sync compares them with the"
+            " source's: it keeps them if they are equal, and is refused if one differs. They are"
             f" {some(sorted(plan.strangers))}"
         )
 

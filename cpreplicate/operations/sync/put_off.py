@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify
-from cpreplicate.core.path_columns import texts, without
+from cpreplicate.core.path_columns import Texts, concatenated, texts, without
 from cpreplicate.operations.change import Change, opened, some
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
@@ -24,13 +24,15 @@ class Backlog:
     """Deletes that were put off, to be made between two syncs.
 
     No checkpoint of the replica needed the files when their sync ended. This is asked again before
-    they are deleted.
+    they are deleted. `lengths` are those that they had: a file that has another one by now may be
+    another program's.
     """
 
     request: SyncRequest
     replica: str = ""
     targets: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    lengths: dict[str, int] = field(default_factory=dict)
 
     def add(self, report: Report) -> None:
         """Add the deletes that a sync put off."""
@@ -38,6 +40,7 @@ class Backlog:
         if report.undeleted:
             self.targets += report.undeleted
             self.dropped += report.plan.dropped
+            self.lengths.update({each.target: each.bytes for each in report.plan.deletes})
 
     def work_off(self, until: float, notify: Notify, clock: Clock = MACHINE) -> None:
         """Delete files until that time on the monotonic clock.
@@ -53,13 +56,30 @@ class Backlog:
                 return  # the next sync accepts what a job completed since the last one
             needed_now = needed.needed(replica, change.state)
             self.targets = without(texts(self.targets), needed_now).to_pylist()
+            self._leave_replaced(replica, needed_now, notify)
             inline = replace(self.request.execution, runner="inline")
             chosen = choose_runner(inline, len(self.targets), 0, self.request.sides)
             with change.running(chosen):
                 self._delete(change, until, clock)
             if not self.targets:
                 _report(change.forget(set(self.dropped) - set(replica.committed_names())), notify)
-                self.dropped = []
+                self.dropped, self.lengths = [], {}
+
+    def _leave_replaced(self, replica: Replica, needed_now: Texts, notify: Notify) -> None:
+        """Leave out the files that have another length than they had when they were put off."""
+        paths = texts(path for path in self.targets if path in self.lengths)
+        lengths = replica.lengths_of(paths, concatenated([paths, needed_now])).at(paths)
+        replaced = {
+            path
+            for path, length in zip(paths.to_pylist(), lengths.tolist(), strict=True)
+            if length >= 0 and length != self.lengths[path]
+        }
+        if replaced:
+            self.targets = [path for path in self.targets if path not in replaced]
+            notify(
+                f"{len(replaced)} files have another length than cpreplicate wrote and are left:"
+                f" {some(sorted(replaced))}"
+            )
 
     def _examined(self, replica: Replica) -> State:
         """Return the state of the replica. Raise `Refused` if its files must not be deleted."""

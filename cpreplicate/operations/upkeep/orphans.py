@@ -6,7 +6,7 @@ Nothing is changed here.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 import numpy as np
@@ -27,6 +27,7 @@ from cpreplicate.core.placement import (
     is_replica_path,
 )
 from cpreplicate.core.plan import Action
+from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import MetadataError, NotThere, Refused
 from cpreplicate.operations.change import refuse_links, some
 from cpreplicate.protocol import json_files, lease, manifest, needed, ownership, replica_state, seal
@@ -50,6 +51,8 @@ LAST = (OVER, STALE_MANIFEST, STALE_RECORD)
 _IN_TRASH = 3  # directories around what was moved to the trash
 _SHOWN = 80  # characters of a path that has thousands
 _NOT_OURS = "not recorded as written by cpreplicate"
+_PLANNED = "a run that died was about to write it, and nothing proves that it did"
+_OTHER_LENGTH = "it has another length than cpreplicate wrote"
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,12 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     ledger = Ledger(replica, state)
     written = ledger.written
     refuse_newer(replica, state, _unrecorded(tree, written), tree)
-    orphans = _orphans(tree, lambda path: why_orphan(path, names, written), before)
+    unproven = _unproven(tree, ledger)
+    tree.left.update(unproven)
+    proven = {path: each for path, each in tree.files.items() if path not in unproven}
+    orphans = _orphans(
+        replace(tree, files=proven), lambda path: why_orphan(path, names, written), before
+    )
     gone = {orphan.target for orphan in orphans}
     recorded = set(ledger.left_over(names).to_pylist())
     unneeded = {path for path in tree.files if is_written(path, recorded)}
@@ -108,6 +116,24 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     files_of_replica += sum(map(len, tree.needed.values()))
     emptied = tuple(_emptied(tree, {orphan.target for orphan in orphans}, trash))
     return Found(names, files_of_replica, tuple(orphans), trash, tree.left, emptied)
+
+
+def _unproven(tree: _Tree, ledger: Ledger) -> dict[str, str]:
+    """Return the files that may be another program's although their paths are recorded, and why.
+
+    A run that died may have planned to write there, or another program has replaced the file.
+    """
+    written = ledger.written
+    recorded = Lengths.of(
+        {
+            path: status.length
+            for path, status in tree.files.items()
+            if is_replica_path(path) and is_written(path, written)
+        }
+    )
+    unproven = chosen(recorded.paths, ~ledger.are_proven(recorded))
+    planned = set(ledger.planned_only(unproven).to_pylist())
+    return {path: _PLANNED if path in planned else _OTHER_LENGTH for path in unproven.to_pylist()}
 
 
 def _of_these(paths: Collection[str], columns: Iterable[Texts]) -> Iterator[list[str]]:

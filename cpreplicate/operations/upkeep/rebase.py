@@ -18,18 +18,19 @@ from pathlib import Path
 
 from cpreplicate.core import restore, uri
 from cpreplicate.core.closure import closure
-from cpreplicate.core.ledger import LedgerEntry, LedgerTable
+from cpreplicate.core.ledger import LedgerEntry
 from cpreplicate.core.metadata import decode, rewrite
 from cpreplicate.core.metadata.splice import spliced
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
-from cpreplicate.core.path_columns import rows_of, without
+from cpreplicate.core.path_columns import chosen, texts, without
 from cpreplicate.core.placement import REBASED, ReplicaLayout, is_derived
 from cpreplicate.core.positions.kafka import Split
 from cpreplicate.core.positions.kafka_rewrite import Changes
 from cpreplicate.core.positions.model import PendingTransaction, Position, Positions
 from cpreplicate.core.positions.offsets import Choice, Move, unchanged
 from cpreplicate.core.start import Starting, starting
+from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.change import Change, opened, refuse_links, some
 from cpreplicate.operations.positions import positions_of
@@ -42,7 +43,6 @@ from cpreplicate.protocol import json_files, needed, ownership, publication, rep
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.journal import JournalRow
 from cpreplicate.protocol.ledger import Ledger
-from cpreplicate.protocol.manifest import Manifest, ManifestTable
 from cpreplicate.protocol.publication import Publication
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
@@ -163,15 +163,25 @@ def _forget(change: Change, checkpoint: CommittedCheckpoint) -> list[str]:
     gone = [path for path in paths if is_written(path, written)]
     left = set(change.ledger.left_over(others).to_pylist()).difference(gone)
     refuse_links(uri.directories(gone), replica)
-    with change.recording([*gone, *sorted(left)]):
+    gone = _proven(gone, change)
+    with change.recording(gone, left):
         needed.refuse_later(replica, state, others)
         publication.withdraw(replica, name, change.lease)
         failed = change.delete(gone)
         failed += [] if failed else change.forget([name])
     if not failed:
-        manifests = (change.ledger.manifests.get(each) for each in others)
-        change.end(left, [each for each in manifests if each is not None])
+        change.end(left, change.described(others))
     return failed
+
+
+def _proven(paths: Sequence[str], change: Change) -> list[str]:
+    """Return those of these paths at which lies what is recorded: the others may be another's."""
+    asked = texts(paths)
+    lengths = change.replica.lengths_of(asked, asked).at(asked)
+    is_there = lengths >= 0
+    there = Lengths(chosen(asked, is_there), lengths[is_there])
+    proven: list[str] = chosen(there.paths, change.ledger.are_proven(there)).to_pylist()
+    return proven
 
 
 def _derived(replica: Replica, state: State, name: str) -> CommittedCheckpoint:
@@ -205,7 +215,7 @@ class _Planned:
 
 def _planned(replica: Replica, state: State, request: RebaseRequest, notify: Notify) -> _Planned:
     base = _base(replica, request, notify)
-    name = _name(request.name, base, state)
+    name = _name(request.name, base, replica, state)
     file = read_metadata(replica.uri_of(base), replica.side)
     found = positions_of(file, replica.side)
     assert found is not None, "it is returned wherever it is asked for"
@@ -239,12 +249,19 @@ def _base(replica: Replica, request: RebaseRequest, notify: Notify) -> str:
     return base
 
 
-def _name(asked: str | None, base: str, state: State) -> str:
-    """Return the path of the derived checkpoint, which must not be there yet."""
+def _name(asked: str | None, base: str, replica: Replica, state: State) -> str:
+    """Return the path of the derived checkpoint, which must not be there yet.
+
+    One that is not asked for has no directory: a run that died, or another program, may have
+    written there.
+    """
     taken = {each.name for each in state.derived}.union(state.adopted, state.unrecorded)
     if asked is None:
         stem = f"{REBASED}/{uri.name(base)}"
-        return next(name for nth in count(1) if (name := f"{stem}-{nth}") not in taken)
+        names = (f"{stem}-{nth}" for nth in count(1))
+        return next(
+            name for name in names if name not in taken and not len(replica.present([name]))
+        )
     name = f"{REBASED}/{asked.removeprefix(f'{REBASED}/')}"
     if not is_derived(name):
         raise UsageError(
@@ -298,8 +315,8 @@ def _write(planned: _Planned, change: Change) -> Rebase:
     files = planned.rebasing.files
     _refuse_files_of_others(replica, change.ledger, result.name)
     left = set(change.ledger.left_over([each.name for each in change.state.ours]).to_pylist())
-    paths = [*(file.path for file in files), *sorted(left)]
-    with ExitStack() as resources, change.recording(paths):
+    paths = [file.path for file in files]
+    with ExitStack() as resources, change.recording(paths, left.difference(paths)):
         written = {file.path: _put(file, change) for file in files}
         final = resources.enter_context(_metadata(planned, replica))
         stream = resources.enter_context(final.open("rb"))
@@ -308,11 +325,12 @@ def _write(planned: _Planned, change: Change) -> Rebase:
         commit = Publication(replica, result.name, content, change.state, planned.completed)
         resources.enter_context(commit)
         referenced = replica.referenced_by(result.name, commit.digest, stream, metadata)
-        listed = _manifest(referenced, change, written)
+        change.ledger.prove(written)
+        listed = change.ledger.manifest_of(referenced)
         pending = resources.enter_context(replica.writing_manifest(result.name, listed))
         commit.publish(change.lease.check, pending)
         change.notify(f"wrote {replica.uri_of(result.name)}")
-    change.end(left, [*change.ledger.manifests.values(), listed])
+    change.end(left, [*change.described(), listed])
     # a number that no promotion had: see `Starting`
     start = starting(metadata, replica.uri_of(result.name), int(json_files.now()))
     return replace(result, starting=start)
@@ -321,13 +339,18 @@ def _write(planned: _Planned, change: Change) -> Rebase:
 def _refuse_files_of_others(replica: Replica, ledger: Ledger, name: str) -> None:
     """Raise `Refused` if files of another program lie where the derived checkpoint is to be."""
     refuse_links([name], replica)
-    written = ledger.written
-    others = [path for path in replica.present([name]) if not is_written(path, written)]
-    if others:
+    if others := _others_in(name, replica, ledger):
         raise Refused(
             f"{replica.uri_of(name)} holds files that cpreplicate did not write: {some(others)}."
             " Nothing was written. Choose another --name"
         )
+
+
+def _others_in(name: str, replica: Replica, ledger: Ledger) -> list[str]:
+    """Return the files in a directory of which no record proves that cpreplicate wrote them."""
+    present = replica.present([name])
+    others: list[str] = chosen(present.paths, ~ledger.are_proven(present)).to_pylist()
+    return others
 
 
 def _put(file: NewFile, change: Change) -> LedgerEntry:
@@ -337,19 +360,6 @@ def _put(file: NewFile, change: Change) -> LedgerEntry:
     replica.storage.put(replica.uri_of(file.path), lambda: [file.content])
     change.journal.done(JournalRow(file.path, digest.length, digest.crc32c))
     return LedgerEntry(digest.length, digest.crc32c, True)
-
-
-def _manifest(
-    checkpoint: CommittedCheckpoint, change: Change, written: Mapping[str, LedgerEntry]
-) -> Manifest:
-    """Return the manifest of the derived checkpoint: what is recorded of the files it needs."""
-    ledger = LedgerTable.merged([change.ledger.files, LedgerTable.of(written)])
-    entries = ManifestTable.of_ledger(ledger.at(checkpoint.files.paths), checkpoint.files.bytes)
-    entries = entries.take(entries.bytes >= 0)  # of others nothing is recorded
-    members = change.ledger.members
-    is_needed = rows_of(members.paths, checkpoint.members.paths) >= 0
-    members = members.take(is_needed)
-    return Manifest(checkpoint.checkpoint_id, checkpoint.metadata, entries, members)
 
 
 @contextmanager

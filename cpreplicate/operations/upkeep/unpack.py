@@ -18,6 +18,7 @@ from cpreplicate.core.ledger import NO_MEMBERS, Member
 from cpreplicate.core.metadata import Handle, PathRewriter
 from cpreplicate.core.metadata.rewrite import PlainSpelling, Spelling
 from cpreplicate.core.packs import is_pack, is_written
+from cpreplicate.core.path_columns import texts
 from cpreplicate.core.placement import PACKED, Layout, is_replica_path
 from cpreplicate.core.restore import relative_to
 from cpreplicate.errors import CopyFailed, Refused
@@ -30,7 +31,7 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataFile, segments_of
 from cpreplicate.runners import Copy, ExecutionOptions, Outcome, Part, choose_runner
-from cpreplicate.storage import Sides
+from cpreplicate.storage import Sides, checksum
 from cpreplicate.storage.base import TEMPORARY
 from cpreplicate.storage.statuses import FileStatus
 
@@ -158,7 +159,7 @@ def _checked(
     replica: Replica, ledger: Ledger, pairs: Iterable[tuple[str, Member]]
 ) -> dict[str, Member]:
     """Return the members by their logical path, with the CRC32C that was recorded for each."""
-    crcs = _recorded_crcs(ledger)
+    crcs = ledger.crcs_of_members()
     members: dict[str, Member] = {}
     unknown, ambiguous = set(), set()
     for path, located in sorted(pairs):
@@ -178,17 +179,6 @@ def _checked(
     return members
 
 
-def _recorded_crcs(ledger: Ledger) -> dict[tuple[str, int, int], int]:
-    """Return (pack, offset, length) to CRC32C, of all packed files of manifests and journals."""
-    listed = (manifest.members.values() for manifest in ledger.manifests.values())
-    return {
-        member[:3]: member.crc32c
-        for members in (ledger.members.values(), *listed)
-        for member in members
-        if member.crc32c is not None
-    }
-
-
 def _refuse_ambiguous(replica: Replica, paths: Collection[str]) -> None:
     if paths:
         raise Refused(
@@ -202,7 +192,7 @@ def _missing(
     replica: Replica, ledger: Ledger, members: Mapping[str, Member], plain: Container[str]
 ) -> tuple[str, ...]:
     """Return the members that no file of their own holds yet."""
-    occupants, written = _occupants(replica, members), ledger.written
+    occupants = _occupants(replica, members)
     missing, ambiguous, foreign = [], [], []
     for path, member in members.items():
         status, entry = occupants.get(path), ledger.files.get(path)
@@ -210,7 +200,7 @@ def _missing(
         is_same = recorded == (member.length, member.crc32c)
         if path in plain and not is_same:
             ambiguous.append(path)
-        elif status is not None and (not _is_file(status) or path not in written):
+        elif status is not None and not _is_ours(status, path, member, replica, ledger):
             foreign.append(path)
         elif status is None or not is_same or status.length != member.length:
             missing.append(path)
@@ -222,6 +212,20 @@ def _missing(
             f" them, remove them. They are {some(foreign)}"
         )
     return tuple(missing)
+
+
+def _is_ours(
+    status: FileStatus, path: str, member: Member, replica: Replica, ledger: Ledger
+) -> bool:
+    """Return whether cpreplicate wrote what lies where a packed file is to be written.
+
+    Where it is only recorded that a run was about to write there, which died, its content decides.
+    """
+    if not _is_file(status):
+        return False
+    if len(ledger.planned_only(texts([path]))):
+        return checksum(replica.uri_of(path), replica.side) == (member.length, member.crc32c)
+    return path in ledger.files and ledger.files[path].written
 
 
 def _is_file(status: FileStatus) -> bool:
@@ -246,18 +250,20 @@ class Unpacker:
     def __init__(self, unpacking: Unpacking, change: Change) -> None:
         self._unpacking, self._change, self._replica = unpacking, change, change.replica
         self._packs = _packs_to_delete(unpacking, change.replica)
-        self._planned = _planned(unpacking, self._packs)
+        self._changed = frozenset((*unpacking.members, *self._packs))
+        left = unpacking.ledger.left_over(unpacking.names) if self._changed else ()
+        self._left = frozenset(map(str, left)) - self._changed
 
     def write(self, execution: ExecutionOptions) -> None:
         """Record what will be written and deleted, then write the members as files.
 
         Raises `CopyFailed` if a member is damaged or cannot be written.
         """
-        if not self._planned:
+        if not self._changed:
             return
         change, tasks = self._change, self._tasks()
         size = sum(task.extent for task in tasks)
-        with change.recording(sorted(self._planned)):
+        with change.recording(sorted(self._changed), self._left):
             if not tasks:
                 return
             amount = sizes.size(size)
@@ -276,7 +282,7 @@ class Unpacker:
         If another program completed a checkpoint meanwhile, it may need them: they stay, with a
         warning.
         """
-        if not self._planned:
+        if not self._changed:
             return Unpacked()
         members = self._unpacking.members.values()
         size = sum(member.length for member in members)
@@ -334,7 +340,8 @@ class Unpacker:
     def _end(self) -> None:
         found = (self._replica.manifest(name) for name in self._unpacking.names)
         manifests = [manifest for manifest in found if manifest is not None]
-        left = self._planned.difference(*(manifest.entries for manifest in manifests))
+        planned = self._changed | self._left
+        left = planned.difference(*(manifest.entries for manifest in manifests))
         self._change.end(left, manifests)
 
 
@@ -351,17 +358,6 @@ def _packs_to_delete(unpacking: Unpacking, replica: Replica) -> tuple[str, ...]:
         if pack not in unpacking.plain
         and (pack in written or (pack in emptied and is_written(pack, written)))
     )
-
-
-def _planned(unpacking: Unpacking, packs: Iterable[str]) -> frozenset[str]:
-    """Return the paths to record: what is written or deleted, and what runs that died left.
-
-    There are none if there are no packs.
-    """
-    changed = {*unpacking.members, *packs}
-    if not changed:
-        return frozenset()
-    return frozenset(changed.union(unpacking.ledger.left_over(unpacking.names).to_pylist()))
 
 
 def as_plain(manifest: Manifest, plain: Container[str]) -> Manifest:

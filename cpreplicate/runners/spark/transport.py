@@ -45,6 +45,8 @@ _OUTCOMES = pa.schema(
         ("pack", pa.string()),
         ("offset", pa.int64()),
         ("damaged", pa.bool_()),
+        ("prefix", pa.int64()),
+        ("prefix_crc32c", pa.uint32()),
     ]
 )
 # a batch is small: threads and zstd would take longer

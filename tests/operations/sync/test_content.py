@@ -17,12 +17,20 @@ from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import sweep
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import manifest
+from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support.faults import Faulty
-from tests.support.jobs import JOB, NEXT_JOB, pattern, put_restored, write_checkpoint
+from tests.support.jobs import (
+    JOB,
+    NEXT_JOB,
+    pattern,
+    put_restored,
+    write_checkpoint,
+    write_merged,
+)
 from tests.support.registry import serving
-from tests.support.replicas import FILES, NEXT, aged, recorded, synced
+from tests.support.replicas import FILES, NEXT, aged, planned, synced
 
 EARLIER = {"shared/a": 100, "shared/b": 200}
 WRITTEN = pattern("shared/y", 60)
@@ -187,15 +195,128 @@ class TestOtherContent:
             run(tmp_path, NEXT_JOB)
 
 
+class TestWhatADeadRunOnlyPlanned:
+    """It was about to write there: whether it did, only the content proves."""
+
+    @pytest.mark.parametrize("data", [b"", b"other", bytes(60), WRITTEN + b"x"])
+    def test_is_another_programs_if_it_differs(self, tmp_path, replica, data):
+        planned(replica, "shared/y")
+        path = place(replica, "shared/y", data)
+        with pytest.raises(Refused, match=r"1 files of .*They are shared/y"):
+            run(tmp_path)
+        assert path.read_bytes() == data
+        assert not (replica / "chk-2").exists()
+
+    def test_is_ours_and_kept_if_it_is_equal(self, tmp_path, replica):
+        planned(replica, "shared/y")
+        inode = place(replica, "shared/y", WRITTEN).stat().st_ino
+        run(tmp_path)
+        assert (replica / "shared/y").stat().st_ino == inode
+        assert listed(replica, "chk-2").entries["shared/y"].written
+        write_checkpoint(tmp_path / "dcA", 3, FILES)
+        run(tmp_path)
+        assert not (replica / "shared/y").exists()
+
+    @pytest.mark.parametrize("length", [100, 150])
+    def test_is_ours_if_it_is_the_beginning_of_a_merged_file(self, tmp_path, replica, length):
+        write_merged(tmp_path / "dcA", 3, {"shared/m": 200}, {"shared/m": (0, 120)})
+        planned(replica, "shared/m")
+        place(replica, "shared/m", pattern("shared/m", length))
+        run(tmp_path)
+        assert (replica / "shared/m").stat().st_size == (200 if length < 120 else 150)
+        assert listed(replica, "chk-3").entries["shared/m"].written
+        assert is_whole(replica)
+
+    def test_the_beginning_of_a_merged_file_of_another_program_is_not_replaced(
+        self, tmp_path, replica
+    ):
+        write_merged(tmp_path / "dcA", 3, {"shared/m": 200}, {"shared/m": (0, 120)})
+        path = place(replica, "shared/m", pattern("shared/m", 100))
+        with pytest.raises(Refused, match="They are shared/m"):
+            run(tmp_path)
+        assert path.stat().st_size == 100
+
+
+class TestARunThatDiedBeforeItsManifest:
+    """It replaced the `_metadata` of a checkpoint, and the manifest is still the former one."""
+
+    @pytest.fixture
+    def died(self, tmp_path, replica, monkeypatch):
+        """A replica of which a `_metadata` was replaced, with a file of another program in it."""
+        (tmp_path / "dcA" / JOB / "chk-2/_metadata").unlink()
+        write_checkpoint(tmp_path / "dcA", 1, {**FILES, "shared/y": 60, "shared/z": 70})
+        place(replica, "shared/y", WRITTEN)
+
+        def appear(pending, *_args):
+            if pending._uri.endswith("chk-1.parquet"):
+                raise Killed
+            return original(pending, *_args)
+
+        original = PendingPut.appear
+        monkeypatch.setattr(PendingPut, "appear", appear)
+        with pytest.raises(Killed):
+            run(tmp_path)
+        monkeypatch.undo()
+        assert (replica / "shared/z").exists()
+        return replica
+
+    def test_leaves_the_file_to_the_other_program(self, tmp_path, died):
+        run(tmp_path)
+        assert not listed(died, "chk-1").entries["shared/y"].written
+        write_checkpoint(tmp_path / "dcA", 3, FILES)
+        run(tmp_path)
+        assert not (died / "shared/z").exists()
+        assert (died / "shared/y").read_bytes() == WRITTEN
+
+    def test_so_it_is_if_the_checkpoint_is_only_kept(self, tmp_path, died):
+        write_checkpoint(tmp_path / "dcA", 3, FILES)
+        run(tmp_path, keep=2)
+        assert not listed(died, "chk-1").entries["shared/y"].written
+        assert not list((died / ".cpreplicate").glob("copied-*"))
+        found = verify(f"file:{died}", "chk-1", ALL, lambda _line: None, Side())
+        assert (found.restorable, found.compared) == (True, len(FILES) + 2)
+        write_checkpoint(tmp_path / "dcA", 4, FILES)
+        run(tmp_path)
+        assert not (died / "shared/z").exists()
+        assert (died / "shared/y").read_bytes() == WRITTEN
+
+    def test_so_it_is_if_the_next_run_drops_the_checkpoint(self, tmp_path, died):
+        write_checkpoint(tmp_path / "dcA", 3, FILES)
+        run(tmp_path)
+        assert not (died / "shared/z").exists()
+        assert (died / "shared/y").read_bytes() == WRITTEN
+
+
+class Killed(BaseException):
+    """The process is killed."""
+
+
+class TestWhatWasReplaced:
+    """What a record lists, and has another length by now, may be another program's."""
+
+    def test_is_not_deleted_with_its_checkpoint(self, tmp_path, replica):
+        path = place(replica, "shared/a", b"theirs")
+        report = run(tmp_path)
+        deleted = {action.target for action in report.plan.deletes}
+        assert {"shared/b", "shared/c"} <= deleted
+        assert "shared/a" not in deleted
+        assert any("another length" in line and "shared/a" in line for line in report.warnings)
+        assert path.read_bytes() == b"theirs"
+
+    def test_nor_by_a_later_sweep(self, tmp_path, replica):
+        path = place(replica, "shared/a", b"theirs")
+        run(tmp_path)
+        aged(replica)
+        options = ExecutionOptions(runner="inline")
+        found = sweep.sweep(
+            sweep.SweepRequest(f"file:{replica}", 0, execution=options), lambda _line: None
+        ).found
+        assert "shared/a" in found.left
+        assert path.read_bytes() == b"theirs"
+
+
 class TestWhatIsOurs:
     """It is copied again, whatever lies there."""
-
-    def test_what_the_journal_of_a_dead_run_planned(self, tmp_path, replica):
-        recorded(replica, "shared/y")
-        path = place(replica, "shared/y", b"half")
-        run(tmp_path)
-        assert path.read_bytes() == WRITTEN
-        assert listed(replica, "chk-2").entries["shared/y"].written
 
     def test_what_a_checkpoint_references_whose_manifest_was_lost(self, tmp_path, replica):
         (replica / ".cpreplicate/chk-1.parquet").unlink()

@@ -594,11 +594,18 @@ def sync_with_a_race(tmp_path, handle):
     return sync(request, silent, shared=Racing(Sides()))
 
 
-def test_of_a_merged_file_at_which_two_attempts_raced_the_crc_counts_as_not_known(tmp_path):
+def test_of_a_merged_file_at_which_two_attempts_raced_only_the_extent_is_proved(tmp_path):
     report = sync_with_a_race(tmp_path, lambda path: Segment(10, 80, 0, path, "id"))
     assert report.committed
-    verification = verify(f"file:{tmp_path}/dcB/{JOB}", None, ALL, silent, Side())
-    assert (verification.corrupt, verification.uncompared) == ((), ("shared/a",))
+    replica = tmp_path / "dcB" / JOB
+    listed = manifest.read(Side().storage("file:/"), f"file:{replica}", "chk-1")
+    assert listed is not None
+    assert listed.entries["shared/a"].crc32c is None
+    verification = verify(f"file:{replica}", None, ALL, silent, Side())
+    assert (verification.restorable, verification.compared) == (True, 1)
+    (replica / "shared/a").write_bytes(bytes(200))
+    verification = verify(f"file:{replica}", None, ALL, silent, Side())
+    assert verification.corrupt == ("shared/a",)
 
 
 def test_a_file_that_is_not_as_it_was_written_is_not_committed(tmp_path):

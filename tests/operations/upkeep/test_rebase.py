@@ -25,7 +25,7 @@ from cpreplicate.protocol.source import read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support import kafka_states as written
-from tests.support.encoder import Tree, encode
+from tests.support.encoder import File, Tree, encode
 from tests.support.jobs import JOB
 from tests.support.kafka_jobs import (
     inline,
@@ -35,6 +35,7 @@ from tests.support.kafka_jobs import (
     subtask,
 )
 from tests.support.kafka_states import Split, Transaction
+from tests.support.replicas import aged, planned
 
 SPLITS = [Split("orders", partition, 100 * partition + 7) for partition in range(5)]
 PENDING = [Transaction("tx-0-3", 70), Transaction("tx-1-3", 71)]
@@ -380,6 +381,60 @@ def test_members_of_packs_are_changed_in_files_of_their_own(tmp_path):
     forget(f"file:{replica}", "chk-1-1", Side(), False, 0, quiet)
     relocate(RelocateRequest(f"file:{replica}", unpack=True), quiet)
     assert is_restorable(replica)
+
+
+def put_with_shared(root: Path, number: int, count: int) -> None:
+    """A checkpoint that shares the states of the first splits with all others."""
+    job = root / JOB
+    (job / "shared").mkdir(parents=True, exist_ok=True)
+    subtasks = []
+    for index, split in enumerate(SPLITS[:count]):
+        states = written.stream({written.READERS: [split.element]})
+        (job / f"shared/state-{index}").write_bytes(states.data)
+        handle = File(f"file:{job}/shared/state-{index}", len(states.data))
+        subtasks.append(subtask(index, states, handle))
+    operator = source_operator(subtasks, written.coordinator(3, SPLITS[:count]))
+    (job / f"chk-{number}").mkdir()
+    metadata = encode(Tree(6, (operator,), number)).data
+    (job / f"chk-{number}/_metadata").write_bytes(metadata)
+
+
+def test_an_older_point_is_derived_from_with_the_packs_that_it_references(tmp_path):
+    packing = PackOptions("on", 10_000)
+    put_with_shared(tmp_path / "dcA", 1, 5)
+    synced(tmp_path, packing=packing)
+    put_with_shared(tmp_path / "dcA", 2, 2)
+    replica = synced(tmp_path, packing=packing, keep=2)  # moves two members to a new pack
+    assert len(list((replica / "packed").iterdir())) == 2
+    rebased(replica, checkpoint="chk-1", choice=as_given({("orders", 3): 9}))
+    put_with_shared(tmp_path / "dcA", 3, 2)
+    synced(tmp_path, packing=packing)
+    assert not (replica / "chk-1").exists()
+    place = Replica(f"file:{replica}", Side())
+    derived = replica_state.examine(place).derived[0]
+    listed = place.manifest(derived.name)
+    assert listed is not None
+    assert {path: row[:3] for path, row in listed.members.items()} == {
+        path: row[:3] for path, row in derived.members.items()
+    }
+    aged(replica)
+    sweep(SweepRequest(f"file:{replica}", execution=INLINE), quiet)
+    assert is_restorable(replica, derived.name)
+    assert is_restorable(replica)
+    forget(f"file:{replica}", "chk-1-1", Side(), False, 0, quiet)
+    assert len(list((replica / "packed").iterdir())) == 1
+    assert is_restorable(replica)
+
+
+def test_what_a_dead_run_only_planned_is_not_replaced_by_another_program_s_name(with_files):
+    stray = with_files / "rebased" / "chk-1-1" / "state-0"
+    stray.parent.mkdir(parents=True)
+    stray.write_text("theirs")
+    planned(with_files, "rebased/chk-1-1/state-0")
+    with pytest.raises(Refused, match="did not write: rebased/chk-1-1/state-0"):
+        rebased(with_files, name="chk-1-1", choice=as_given({("orders", 3): 9}))
+    assert rebased(with_files, choice=as_given({("orders", 3): 9})).name == "rebased/chk-1-2"
+    assert stray.read_text() == "theirs"
 
 
 def test_a_file_of_another_program_where_a_state_would_be_written_is_not_replaced(with_files):

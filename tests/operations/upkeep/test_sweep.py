@@ -21,7 +21,7 @@ from tests.support import checker, commandline
 from tests.support.faults import Faulty
 from tests.support.jobs import write_checkpoint
 from tests.support.registry import serving
-from tests.support.replicas import FILES, NEXT, aged, paths, recorded, synced
+from tests.support.replicas import FILES, NEXT, aged, paths, planned, recorded, synced
 
 
 @pytest.fixture
@@ -82,6 +82,32 @@ def test_what_dead_runs_leave_is_removed_and_nothing_else(replica):
     assert run(replica).deletes == ()
 
 
+@pytest.mark.parametrize("data", ["theirs", "of any content"])
+def test_what_a_dead_run_only_planned_stays_and_is_reported(replica, data):
+    stray = replica / "shared" / "planned"
+    stray.write_text(data)
+    planned(replica, "shared/planned")
+    aged(stray)
+    for found in (run(replica), run(replica)):
+        assert found.deletes == ()
+        assert found.found.left["shared/planned"] == (
+            "a run that died was about to write it, and nothing proves that it did"
+        )
+    assert stray.read_text() == data
+    stray.unlink()
+    assert [each.reason for each in run(replica).deletes] == ["journal of a run that is over"]
+
+
+def test_what_a_dead_run_wrote_and_another_program_replaced_stays_and_is_reported(replica):
+    path = orphan(replica, "shared/orphan")
+    path.write_text("of another program")
+    aged(path)
+    found = run(replica)
+    assert found.deletes == ()
+    assert found.found.left["shared/orphan"] == "it has another length than cpreplicate wrote"
+    assert path.read_text() == "of another program"
+
+
 def test_a_dry_run_reports_the_same_and_changes_nothing(replica):
     for name in LITTER:
         orphan(replica, name)
@@ -92,8 +118,8 @@ def test_a_dry_run_reports_the_same_and_changes_nothing(replica):
 
 
 def test_what_is_young_unrecorded_or_a_link_is_left_with_a_reason(replica, tmp_path):
-    recorded(replica, "shared/young")
     (replica / "shared" / "young").write_text("of a run that is at work")
+    recorded(replica, "shared/young")
     aged(replica / "shared" / "a").with_name("older").write_text(
         "of somebody else, before the checkpoint"
     )

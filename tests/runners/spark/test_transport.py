@@ -48,6 +48,8 @@ OUTCOMES = st.builds(
     st.none() | TEXT,
     NUMBER,
     st.booleans(),
+    st.none() | NUMBER,
+    st.none() | CRC32C,
 )
 
 
