@@ -109,7 +109,7 @@ mutation: setup ## mutants of core, protocol and operations, or of MUTANTS=: doc
 cotenant: setup ## 20,000 histories, or HISTORIES=, of Flink and cpreplicate in the same directories
 	TESTS_HISTORIES=$(or $(HISTORIES),20000) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/histories/test_cotenant.py
 
-planted: setup ## how many of thirty planted bugs the simulations find, within 2,000 seeds or SEEDS= each: BUG= names one
+planted: setup ## how many planted bugs the simulations find, within 2,000 seeds or SEEDS= each: BUG= names one
 	$(BIN)/python scripts/planted.py --seeds $(or $(SEEDS),2000) $(BUG)
 
 # What builds the site is not in requirements.lock: only this target needs it.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cpreplicate.core.ledger import NO_PREFIXES
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import sweep
@@ -125,7 +126,7 @@ def test_a_point_whose_file_was_kept_from_an_older_one_is_proved_by_what_was_cop
 
 
 def test_a_manifest_of_an_earlier_version_proves_the_bytes_that_were_copied(grown):
-    older = listed(grown, "chk-1")._replace(prefixes=manifest.NO_PREFIXES)
+    older = listed(grown, "chk-1")._replace(prefixes=NO_PREFIXES)
     replica.Replica(f"file:{grown}", Side()).write_manifest("chk-1", older)
     assert verified(grown, "chk-1").restorable
     flip(grown / MERGED, FIRST[1])

@@ -72,6 +72,7 @@ PASSING = re.compile(r"(.*/)?\.cpreplicate-tmp-[^/]*|(.*/)?\.cpreplicate/lease[^
 DAYS = 3 * 24 * 3600.0
 EVERYTHING = plan.Cap(1, is_share=True)
 LINKS = 0.1  # of the things that happen, those that are followed by a link
+PLANNED = 0.5  # of the things that happen, those after which another program may write
 IN_VAIN = 0.1  # of the things that happen, those that are followed by what must be refused
 REPLACED = 0.5  # of what must be refused where a replica is behind, what a job does to a sync
 DELAYED = 0.4  # of the steps of a watch, those that leave deletes to the next one
@@ -216,6 +217,7 @@ class World:
         # draws of their own, else all histories change
         self.packing, self.linking = Random(f"packing {seed}"), Random(f"linking {seed}")
         self.trying, self.delaying = Random(f"trying {seed}"), Random(f"delaying {seed}")
+        self.planning = Random(f"planning {seed}")
         self.following, self.keeping = Random(f"following {seed}"), Random(f"keeping {seed}")
         self.has_points = self.keeping.random() < 0.5  # syncs keep some by their time
         self.packs = self.keeping.choice([0.25, 0.9]) if self.has_points else 0.25
@@ -261,6 +263,7 @@ class World:
         self.backlogs: dict[str, Backlog] = {}
         self.delayed = DELAYED
         self.strangers: set[str] = set()  # files that another tool put where a sync will copy
+        self.unproven: set[str] = set()  # those where a run that died planned to write
         self._judged: dict[str, object] = {}
 
     # What happens
@@ -284,6 +287,8 @@ class World:
                 if self.has_points:
                     self.let_time_pass()
                 self.draw.choices(*zip(*self.operations.items(), strict=True))[0](self)
+                if self.planning.random() < PLANNED and not self.wrong:
+                    self.write_where_a_run_planned()
                 if self.linking.random() < LINKS and not self.wrong:
                     self.link()
                 if self.trying.random() < IN_VAIN and not self.wrong:
@@ -911,8 +916,10 @@ class World:
         place = f"{replica}/{path}"
         sound = there.get(path) or self.draw.randbytes(self.draw.choice([1, 40]))
         kind = self.draw.choice(["empty", "truncated", "extended", "zeros", "garbage"])
-        if path not in there and not self._is_ours(replica, path):
-            self._put_stranger(replica, path)
+        known, merged = recorded(self.disk, replica), "merged-" in path
+        is_planned = path in known and known[path] is None and not merged
+        if path not in there and (is_planned or not self._is_ours(replica, path)):
+            self._put_stranger(replica, path, is_planned)
             return
         data = {
             "empty": b"",
@@ -923,7 +930,10 @@ class World:
         }[kind]
         if data == there.get(path):
             return
-        length = recorded(self.disk, replica).get(path)
+        if is_planned and not self._is_ours_but_for_plans(replica, path):
+            self._replace_by_a_stranger(place, data)
+            return
+        length = known.get(path)
         is_pack = path.startswith("packed/") and length is not None and length <= len(data)
         if length == len(data) or is_pack:
             self.hidden.add(place)
@@ -936,28 +946,64 @@ class World:
 
     def _is_ours(self, replica: str, path: str) -> bool:
         """Whether records say that cpreplicate wrote this file, or may have."""
+        return path in recorded(self.disk, replica) or self._is_ours_but_for_plans(replica, path)
+
+    def _is_ours_but_for_plans(self, replica: str, path: str) -> bool:
         committed = (f"{replica}/{each}" for each in self._below(replica))
         needed = (self._needed(each) for each in committed if COMMITTED.fullmatch(each))
-        return (
-            replica in self.broken
-            or path in recorded(self.disk, replica)
-            or any(f"{replica}/{path}" in places for places in needed)
-        )
+        return replica in self.broken or any(f"{replica}/{path}" in places for places in needed)
 
-    def _put_stranger(self, replica: str, path: str) -> None:
-        """Another program has a file at the path of a copy, which may equal the source's."""
+    def _replace_by_a_stranger(self, place: str, data: bytes) -> None:
+        """Another program replaces a file of which only a plan says that cpreplicate wrote it."""
+        self.disk.place(place, data)
+        self.flink.owned[place] = data
+        self.strangers.add(place)
+        self.unproven.add(place)
+        self.counts["a stranger where a run only planned to write"] += 1
+        self.history.append(f"another program's: {place}, which a run planned to write")
+
+    def write_where_a_run_planned(self) -> None:
+        """Another program writes where a run that died planned to. Then one syncs or sweeps."""
+        for replica in self._replicas():
+            if replica in self.broken or replica in self._sealed():
+                continue
+            paths = [
+                path
+                for path, length in sorted(recorded(self.disk, replica).items())
+                if length is None
+                and REPLICA_PATH.fullmatch(path)
+                and not path.startswith("packed/")
+                and "merged-" not in path
+                and f"{replica}/{path}" not in self.flink.owned
+                and not self._is_ours_but_for_plans(replica, path)
+            ]
+            if paths:
+                place = f"{replica}/{self.planning.choice(paths)}"
+                there = self.disk.data(place) or b"another program's"
+                self._replace_by_a_stranger(place, _other_than(there))
+                self.planning.choice([self.sweep, self.sync])()
+                return
+
+    def _put_stranger(self, replica: str, path: str, is_planned: bool) -> None:
+        """Another program has a file at the path of a copy, which may equal the source's.
+
+        Where a run planned to write, an equal one is proved to be cpreplicate's, so it differs.
+        """
         place = f"{replica}/{path}"
         sound = next(
             data
             for root in sorted(self.sources[replica])
             if (data := self.flink.ever.get(f"{root}/{path}")) is not None
         )
-        is_equal = self.draw.random() < 0.7
+        is_equal = self.draw.random() < 0.7 and not is_planned
         data = sound if is_equal else _other_than(sound)
         self.disk.place(place, data)
         self.flink.owned[place] = data
         self.strangers.add(place)
         self.counts["a stranger that equals" if is_equal else "a stranger that differs"] += 1
+        if is_planned:
+            self.unproven.add(place)
+            self.counts["a stranger where a run only planned to write"] += 1
         self.history.append(f"another program's: {place}, equal: {is_equal}")
 
     def _damage_record(self, replica: str, there: Mapping[str, bytes]) -> None:
@@ -1164,7 +1210,8 @@ class World:
         theirs = [
             f"{replica}/{path}"
             for path in there
-            if REPLICA_PATH.fullmatch(path) and f"{replica}/{path}" in self.flink.owned
+            if REPLICA_PATH.fullmatch(path)
+            and f"{replica}/{path}" in self.flink.owned.keys() - self.unproven
         ]
         is_any = kind == "unseal" and replica not in self.adopted
         newer = [place for place in theirs if is_any or self.disk.modified(place) > since]

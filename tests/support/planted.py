@@ -227,16 +227,43 @@ BUGS = (
         "a file of another program is kept only if its content equals the source's",
         (
             f"{_SYNC}.content",
-            "keeping_what_is_equal",
-            "pair.at_source != pair.at_target",
-            "pair.at_source.bytes != pair.at_target.bytes",
+            "_Pair.is_equal",
+            "self.at_target in (self.at_source, self.beginning)",
+            "self.at_source is not None and self.at_target.bytes == self.at_source.bytes",
         ),
         by="shared, history",
     ),
     _bug(
+        "what was planned was written",
+        "a plan of a run that died does not prove who wrote a file",
+        (
+            "protocol.ledger",
+            "Ledger.of_others",
+            "self.files.at(paths).is_written",
+            "self.files.at(paths).is_written | (rows_of(paths, texts(self._planned())) >= 0)",
+        ),
+        by="history, shared",
+    ),
+    _bug(
+        "a sweep takes what was planned",
+        "a file is deleted only if a record proves that cpreplicate wrote it",
+        (
+            f"{_UPKEEP}.orphans",
+            "_unproven",
+            "~ledger.are_proven(recorded)",
+            "~ledger.are_proven(recorded) & False",
+        ),
+        by="history, shared",
+    ),
+    _bug(
         "files of others are recorded as written",
         "a file that was there before is never deleted",
-        (f"{_SYNC}.content", "keeping_what_is_equal", "written=False", "written=True"),
+        (
+            f"{_SYNC}.content",
+            "keeping_what_is_equal",
+            "written=pair.target in planned",
+            "written=True",
+        ),
         by="shared, adopting",
     ),
     _bug(
