@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 import pytest
 
-from cpreplicate.core import plan
+from cpreplicate.core import plan, uri
 from cpreplicate.core.packs import PackOptions, is_pack
 from cpreplicate.operations.sync import plan as sync_plan
 from cpreplicate.operations.sync import sync
@@ -25,11 +26,22 @@ from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.runners import ExecutionOptions, batch
 from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from tests.support import parts
+from tests.support import checker, parts
 from tests.support.reached import died_at
-from tests.support.simulated import SimulatedDisk
-from tests.support.staging import Scenario, Stage, examine, silent
+from tests.support.simulated import READS, Recorder, SimulatedDisk, State, files
+from tests.support.staging import (
+    LATER,
+    TARGET_ROOT,
+    Scenario,
+    Stage,
+    examine,
+    record,
+    running_on,
+    silent,
+)
 
+COMMITTED = "/_metadata"
+OFF = PackOptions("off", 1 << 20)
 POINTS = 11_600  # at least so many in the part of these tests that `make test` leaves out
 
 
@@ -284,6 +296,57 @@ def test_a_death_at_any_point_leaves_every_committed_checkpoint_whole_and_runnin
         died_at(findings.points)
         points += len(findings.points)
         seed += 1
+
+
+def with_a_file_of_another_program(draw: Random) -> tuple[Stage, set[str]]:
+    """The packs of a replica were lost, and another program has files at the logical paths of
+    their members, equal to the source's. Return these files, too.
+    """
+    stage = Stage(draw, packing=PACKING).complete().sync()
+    (metadata,) = [
+        path for path in files(stage.disk.snapshot(), stage.replica) if COMMITTED in path
+    ]
+    copies = checker.needs_of(stage.disk.data(metadata) or b"", Path(uri.local_path(metadata)))
+    sources = stage.job.references[stage.last]
+    theirs = {}
+    for source, copy in zip(sources, copies, strict=True):
+        stage.disk.delete(f"file:{copy.path}")
+        theirs[f"{stage.replica}/{copy.segment}"] = stage.job.bytes[source.path]
+    for place, data in theirs.items():
+        stage.disk.place(place, data)
+    return stage, set(theirs)
+
+
+def at_source(state: State, later: State) -> State:
+    """A state of the target, with what the source has later."""
+    of_source = {path: each for path, each in later.items() if not uri.within(path, TARGET_ROOT)}
+    return {**of_source, **{path: each for path, each in state.items() if path not in of_source}}
+
+
+@pytest.mark.parametrize("seed", [0, *(parts.rest(seed) for seed in range(1, 9))])
+@pytest.mark.parametrize("is_made_again", [True, False])
+@pytest.mark.parametrize("keep", [1, 2])
+def test_wherever_a_run_dies_an_equal_file_of_another_program_is_never_taken_for_its_own(
+    seed, is_made_again, keep
+):
+    stage, theirs = with_a_file_of_another_program(Random(f"theirs {seed}"))
+    scenario = stage.sync_scenario(packing=OFF)
+    states = record(scenario)[0].states
+    stage.complete().complete()
+    later = stage.disk.snapshot()
+    for number, state in enumerate(states):
+        disk = scenario.disk(state, LATER)
+        with running_on(disk):
+            if is_made_again:
+                scenario.run()
+        disk = scenario.disk(at_source(disk.snapshot(), later), 2 * LATER)
+        recorder = Recorder(disk)
+        with running_on(disk):
+            sync.sync(stage.request(packing=OFF, keep=keep), silent)
+            sync.sync(stage.request(packing=OFF, keep=1), silent)
+        touched = {each.uri for each in recorder.points if each.verb not in READS} & theirs
+        assert not touched, f"died in state {number} of {len(states)}"
+        assert all(disk.is_file(place) for place in theirs)
 
 
 @contextlib.contextmanager
