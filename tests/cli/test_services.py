@@ -3,7 +3,6 @@
 import contextlib
 import http.server
 import json
-import os
 import re
 import resource
 import shutil
@@ -218,8 +217,8 @@ def test_two_fleets_of_cron_divide_the_jobs(tmp_path, configured):
     configured(0, 1, 2)
     replicated = []
     for shard in ("1/2", "2/2"):
-        words = ["fleet", "--shard", shard, str(tmp_path / "fleet.toml")]
-        subprocess.run([sys.executable, "-m", "cpreplicate", *words], check=True, timeout=PATIENCE)
+        ended = printed("fleet", "--shard", shard, tmp_path / "fleet.toml")
+        assert ended.returncode == 0
         replicated.append(sum(has(tmp_path, job, 1) for job in JOBS))
     assert replicated == [1, 3]
 
@@ -235,16 +234,16 @@ def test_headers_of_the_environment_may_have_blanks(tmp_path, monkeypatch, by_ha
 @pytest.mark.usefixtures("configured")
 @pytest.mark.parametrize("words", [("--every", "0s"), ("--every", "1s", "--max-backoff", "0")])
 def test_a_service_without_a_pause_is_a_usage_error(tmp_path, words):
-    with running(tmp_path, "fleet", *words, tmp_path / "fleet.toml") as service:
-        assert service.process.wait(PATIENCE) == 2
-        assert "must be longer than 0 s" in service.stderr
+    ended = printed("fleet", *words, tmp_path / "fleet.toml")
+    assert ended.returncode == 2
+    assert "must be longer than 0 s" in ended.stderr
 
 
 def test_a_mistake_in_the_first_configuration_ends_the_service_with_2(tmp_path):
     (tmp_path / "fleet.toml").write_text("[[jobb]]\n")
-    with running(tmp_path, "fleet", "--every", "1s", tmp_path / "fleet.toml") as service:
-        assert service.process.wait(PATIENCE) == 2
-        assert "did you mean 'job'" in service.stderr
+    ended = printed("fleet", "--every", "1s", tmp_path / "fleet.toml")
+    assert ended.returncode == 2
+    assert "did you mean 'job'" in ended.stderr
 
 
 @pytest.mark.usefixtures("configured")
@@ -394,15 +393,7 @@ def test_a_jobmanager_that_drips_and_a_file_of_garbage_hold_up_no_job(tmp_path):
     ],
 )
 def test_options_that_do_not_fit_together_are_usage_errors(tmp_path, words, message):
-    ended = subprocess.run(
-        [sys.executable, "-m", "cpreplicate", *words],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "COLUMNS": "200"},
-        timeout=PATIENCE,
-        check=False,
-    )
+    ended = printed(*words, cwd=tmp_path, COLUMNS="200")
     assert (ended.returncode, message in ended.stderr) == (2, True), ended.stderr
     assert "5f1c" not in ended.stderr
 

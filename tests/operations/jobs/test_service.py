@@ -603,7 +603,7 @@ def test_the_end_waits_for_what_is_being_replicated_and_cancels_what_takes_too_l
     tmp_path, monkeypatch
 ):
     """The wait has seconds of the grace, the cancellation the rest. The copy would take hours."""
-    monkeypatch.setattr("cpreplicate.operations.jobs.service._CANCEL_SHARE", 0.001)
+    monkeypatch.setattr("cpreplicate.operations.jobs.service._CANCEL_SHARE", 0.0001)
     write(tmp_path, 1, 1, {f"shared/{number}": 3_000_000 for number in range(4)})
     sides = _limited(Sides(), 1000.0)
     with running(Jobs(served(tmp_path, 1)), sides=sides):
