@@ -6,6 +6,7 @@ A sealed replica is not synced, watched or swept any more.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from cpreplicate.core.placement import OWN, is_checkpoint
@@ -14,6 +15,7 @@ from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica import Replica
 
 NAME = "sealed"
+_MOST_OPERATORS = 1_000  # more would not fit into a small file, and tell no more
 
 
 class Seal(NamedTuple):
@@ -21,10 +23,12 @@ class Seal(NamedTuple):
 
     `checkpoint` is the one that was promoted, "unknown" if the seal is damaged. `modified` is when
     it was sealed, by the storage's clock, or that of the run if the storage does not date files.
+    `operators` are the ids of those of the checkpoint, none in a seal of version 0.3.0 or earlier.
     """
 
     checkpoint: str
     modified: float
+    operators: frozenset[str] = frozenset()
 
 
 def seal_uri(replica: Replica) -> str:
@@ -37,9 +41,17 @@ def is_sealed(replica: Replica) -> bool:
     return replica.storage.stat(seal_uri(replica)) is not None
 
 
-def seal(replica: Replica, checkpoint: str) -> None:
-    """Seal a replica for a job that starts from `checkpoint`. Renew a seal that is there."""
-    fields = {**json_files.signature(), "sealed": json_files.now(), "checkpoint": checkpoint}
+def seal(replica: Replica, checkpoint: str, operators: Iterable[str] = ()) -> None:
+    """Seal a replica for a job that starts from `checkpoint`. Renew a seal that is there.
+
+    The ids of its `operators` tell that job from others when it has deleted the checkpoint.
+    """
+    fields = {
+        **json_files.signature(),
+        "sealed": json_files.now(),
+        "checkpoint": checkpoint,
+        "operators": sorted(operators)[:_MOST_OPERATORS],
+    }
     replica.storage.put(seal_uri(replica), lambda: [json_files.encoded(fields)])
 
 
@@ -50,7 +62,9 @@ def read(replica: Replica) -> Seal | None:
     if status is None or fields is None:
         return None
     made = status.dated or json_files.seconds(fields, "sealed") or 0.0
-    return Seal(json_files.word(fields, "checkpoint"), made)
+    recorded = fields.get("operators")
+    operators = recorded if isinstance(recorded, list) else ()
+    return Seal(json_files.word(fields, "checkpoint"), made, frozenset(map(str, operators)))
 
 
 def promoted(replica: Replica) -> str | None:

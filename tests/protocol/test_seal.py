@@ -7,6 +7,7 @@ import pytest
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.seal import Seal
 from cpreplicate.storage import Side
 
 
@@ -24,10 +25,10 @@ def test_a_seal_is_read_as_it_was_written(replica):
     assert not seal.is_sealed(replica)
     assert seal.read(replica) is None
     assert seal.describe(replica) is None
-    seal.seal(replica, "chk-7")
+    seal.seal(replica, "chk-7", ["b1", "a0"])
     assert seal.is_sealed(replica)
     fields, status = content(replica), replica.storage.stat(seal.seal_uri(replica))
-    assert seal.read(replica) == ("chk-7", status.modified)
+    assert seal.read(replica) == Seal("chk-7", status.modified, frozenset({"a0", "b1"}))
     described = seal.describe(replica)
     assert described.startswith(f"by {fields['owner']}@{fields['host']} at ")
     assert described.endswith(" for chk-7")
@@ -37,6 +38,13 @@ def test_a_seal_is_renewed_for_another_checkpoint(replica):
     seal.seal(replica, "chk-7")
     seal.seal(replica, "chk-8")
     assert seal.read(replica).checkpoint == "chk-8"
+
+
+@pytest.mark.parametrize("operators", ["", ', "operators": 7', ', "operators": null'])
+def test_a_seal_of_an_earlier_version_or_a_malformed_one_names_no_operators(replica, operators):
+    text = f'{{"checkpoint": "chk-7"{operators}}}'
+    replica.storage.put(seal.seal_uri(replica), lambda: [text.encode()])
+    assert seal.read(replica).operators == frozenset()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "nonsense"])

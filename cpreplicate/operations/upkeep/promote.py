@@ -174,8 +174,9 @@ def _absolute(replica: Replica) -> RelocateRequest:
 
 def _seal(replica: Replica, name: str, lease: Lease, notify: Notify) -> None:
     relocate_held(replica, [name], _absolute(replica), lease)
+    operators = read_metadata(replica.uri_of(name), replica.side).metadata.operators
     lease.check()
-    seal.seal(replica, name)
+    seal.seal(replica, name, (operator.id for operator in operators))
     notify(f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`")
 
 

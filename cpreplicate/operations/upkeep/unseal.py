@@ -6,17 +6,18 @@ Then sync, watch and sweep may change it again.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
-from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, is_replica_path
+from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, is_derived, is_replica_path
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations.change import opened, some
 from cpreplicate.operations.probe import refuse_held, try_opened
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
-from cpreplicate.protocol import seal
+from cpreplicate.protocol import census, seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.seal import Seal
@@ -42,12 +43,14 @@ class UnsealRequest:
 class Unsealing:
     """A replica without its seal, or one that can be unsealed.
 
-    `sealed` is by whom, when and for which checkpoint the seal was made.
+    `sealed` is by whom, when and for which checkpoint the seal was made. `found` is what shows that
+    the job that was started from it does not need it, None if no job was named.
     """
 
     replica: str
     sealed: str
     is_dry_run: bool
+    found: str | None = None
 
 
 def unseal(request: UnsealRequest) -> Unsealing:
@@ -60,24 +63,23 @@ def unseal(request: UnsealRequest) -> Unsealing:
     refuse_no_replica(replica.root, replica.side)
     if request.dry_run:
         state = orphans.examine(replica)
-        sealed = _checked(replica, state, request)
+        done = _checked(replica, state, request)
         refuse_held(replica)
         try_opened(replica, state, "unseal", lambda _line: None)
-        return Unsealing(replica.root, sealed, True)
+        return done
     _sealed(replica)
     with opened(replica, lambda _lease: orphans.examine(replica)) as change:
-        sealed = _checked(replica, change.state, request)
+        done = _checked(replica, change.state, request)
         replica.storage.delete(seal.seal_uri(replica), durable=True)
-    return Unsealing(replica.root, sealed, False)
+    return done
 
 
-def _checked(replica: Replica, state: State, request: UnsealRequest) -> str:
-    """Return by whom the replica was sealed. Raise if the seal must stay."""
+def _checked(replica: Replica, state: State, request: UnsealRequest) -> Unsealing:
+    """Return by whom the replica was sealed, and what was found. Raise if the seal must stay."""
     sealed = _sealed(replica)
     orphans.refuse_unrecorded_files(replica, state)
-    if request.job is not None:
-        refuse_used(replica, request.job)
-    return sealed
+    found = refuse_used(replica, request.job) if request.job is not None else None
+    return Unsealing(replica.root, sealed, request.dry_run, found)
 
 
 def _sealed(replica: Replica) -> str:
@@ -87,22 +89,23 @@ def _sealed(replica: Replica) -> str:
     return sealed
 
 
-def refuse_used(replica: Replica, job: str) -> None:
-    """Raise `Refused` if a job may need the replica.
+def refuse_used(replica: Replica, job: str) -> str:
+    """Return what shows that a job does not need the replica any more. Raise `Refused` if it may.
 
     It does until it has completed a checkpoint of its own. After a CLAIM restore, it does as long
-    as one of its checkpoints references the replica.
+    as one of its checkpoints references the replica. That it is this job shows by its operators: a
+    restored job has those of the checkpoint that it was restored from.
     """
     if replica.side.storage(job).stat(job) is None and not replica.side.storage(job).list(job):
         raise NotThere(
             f"{job} is not there. Nothing was done. Give the checkpoint directory of the job that"
             " uses the replica"
         )
+    sealed = seal.read(replica) or Seal("unknown", 0.0)
+    number = _number(replica, sealed)
     names = completed_names(job, replica.side)
-    sealed = seal.read(replica)
-    if sealed is not None and not any(
-        _is_later(uri.join(job, name), sealed, replica.side) for name in names
-    ):
+    later = [name for name in names if _is_later(uri.join(job, name), number, sealed, replica.side)]
+    if not later:
         raise Refused(
             f"{job} holds no checkpoint that was completed since {replica.root} was promoted"
             f" ({sealed.checkpoint}), so the job may still need the replica. Nothing was done. Wait"
@@ -115,20 +118,67 @@ def refuse_used(replica: Replica, job: str) -> None:
                 f"{uri.join(job, name)} references {len(used)} files of {replica.root}: the job"
                 f" needs them. Nothing was done. They are {some(used)}"
             )
+    return _found(replica, sealed, uri.join(job, later[0]))
 
 
-def _is_later(checkpoint: str, sealed: Seal, side: Side) -> bool:
+def _found(replica: Replica, sealed: Seal, checkpoint: str) -> str:
+    """Return that a checkpoint is of the job that was started from the sealed one, or raise."""
+    known = sealed.operators or _operators_of_replica(replica, sealed)
+    if not known:
+        raise Refused(
+            f"it is not known which operators {sealed.checkpoint} of {replica.root} has, so nothing"
+            f" shows that {checkpoint} is of the job that was started from it. Nothing was done. If"
+            " no job uses the replica, give --no-job-uses-it"
+        )
+    lacking = known - _operators(checkpoint, replica.side)
+    if lacking:
+        raise Refused(
+            f"{checkpoint} is not of the job that was started from {sealed.checkpoint} of"
+            f" {replica.root}, or that was changed: it lacks {len(lacking)} of its {len(known)}"
+            f" operators, {some(sorted(lacking))}. Nothing was done. Give the checkpoint directory"
+            " of that job. If no job uses the replica, give --no-job-uses-it"
+        )
+    return (
+        f"{checkpoint} has the {len(known)} operators of {sealed.checkpoint}, is newer, and"
+        " references nothing in the replica"
+    )
+
+
+def _operators_of_replica(replica: Replica, sealed: Seal) -> frozenset[str]:
+    """Return the operators of the promoted checkpoint, if it is gone those of another one here."""
+    found = census.take(replica)
+    for name in dict.fromkeys([sealed.checkpoint, *found.own, *found.derived]):
+        if name in found.names:
+            return _operators(replica.uri_of(name), replica.side)
+    return frozenset()
+
+
+def _operators(checkpoint: str, side: Side) -> frozenset[str]:
+    return frozenset(each.id for each in read_metadata(checkpoint, side).metadata.operators)
+
+
+def _number(replica: Replica, sealed: Seal) -> int | None:
+    """Return the number of the promoted checkpoint, which may be a derived one."""
+    if (number := CHECKPOINT_NAME.fullmatch(sealed.checkpoint)) is not None:
+        return int(number[1])
+    with suppress(NotThere):
+        if is_derived(sealed.checkpoint):
+            place = replica.uri_of(sealed.checkpoint)
+            return read_metadata(place, replica.side).metadata.checkpoint_id
+    return None
+
+
+def _is_later(checkpoint: str, number: int | None, sealed: Seal, side: Side) -> bool:
     """Return whether a checkpoint may be of a job that was started from the sealed one.
 
     Flink goes on with the number after the one that it restores. Where a job has a fixed id, its
     directory also holds checkpoints from before.
     """
-    number = CHECKPOINT_NAME.fullmatch(sealed.checkpoint)
-    if number is not None and int(uri.name(checkpoint).removeprefix("chk-")) <= int(number[1]):
+    if number is not None and int(uri.name(checkpoint).removeprefix("chk-")) <= number:
         return False
     metadata_uri = uri.join(checkpoint, METADATA)
     status = side.storage(metadata_uri).stat(metadata_uri)
-    return status is not None and not 0 < status.modified < sealed.modified
+    return status is not None and (status.dated is None or status.dated >= sealed.modified)
 
 
 def _used(replica: Replica, checkpoint: str) -> Iterator[str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from cpreplicate.operations.upkeep.unseal import Unsealing
 from cpreplicate.output.json import document
 from cpreplicate.output.results import Forms
+from cpreplicate.output.text import lines
 
 
 def _text(unsealing: Unsealing) -> str:
-    """Return one line: what was unsealed, and by whom it was sealed."""
+    """Return what was unsealed, by whom it was sealed, and what shows that no job needs it."""
     replica, sealed = unsealing.replica, unsealing.sealed
+    outcome = f"unsealed {replica}, which was sealed {sealed}"
     if unsealing.is_dry_run:
-        return f"{replica} can be unsealed; it was sealed {sealed}"
-    return f"unsealed {replica}, which was sealed {sealed}"
+        outcome = f"{replica} can be unsealed; it was sealed {sealed}"
+    found = "no job was looked at (--no-job-uses-it)"
+    return lines([outcome, unsealing.found or found])
 
 
 def _json(unsealing: Unsealing) -> str:
@@ -21,6 +24,7 @@ def _json(unsealing: Unsealing) -> str:
         "replica": unsealing.replica,
         "dry_run": unsealing.is_dry_run,
         "sealed": unsealing.sealed,
+        "found": unsealing.found,
     }
     return document(fields)
 

@@ -25,7 +25,8 @@ def _text(report: UnsealingOfAll) -> str:
     failures = [
         f"{job.name}: exit {job.exit_code}: {job.error}" for job in report.jobs if job.exit_code
     ]
-    parts = [table(_HEAD, rows) if rows else "", lines(earlier), lines(failures)]
+    looked = ["no job was looked at (--no-job-uses-it)"] if rows else []
+    parts = [table(_HEAD, rows) if rows else "", lines([*looked, *earlier]), lines(failures)]
     return "\n\n".join(filter(None, parts))
 
 

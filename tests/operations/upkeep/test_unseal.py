@@ -2,6 +2,7 @@
 more.
 """
 
+import json
 import os
 import time
 
@@ -11,7 +12,11 @@ from cpreplicate.errors import Refused
 from cpreplicate.operations.upkeep import promote, unseal
 from cpreplicate.operations.upkeep.promote import PromoteRequest
 from cpreplicate.operations.upkeep.unseal import UnsealRequest
+from tests.support.commandline import printed
+from tests.support.commandline import run as ended
+from tests.support.encoder import OperatorEntry, Tree, encode
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.kafka_jobs import replicated_with_derived
 from tests.support.replicas import FILES, synced
 
 AN_HOUR = 3600
@@ -70,3 +75,79 @@ def test_a_checkpoint_of_the_job_that_references_the_replica_keeps_the_seal(repl
     with pytest.raises(Refused, match="the job needs them"):
         run(replica, tmp_path)
     assert is_sealed(replica)
+
+
+def completed_by(tmp_path, number, *operators):
+    """A checkpoint of a job with these operators, under the same id."""
+    directory = tmp_path / "own" / JOB / f"chk-{number}"
+    directory.mkdir(parents=True, exist_ok=True)
+    entries = tuple(OperatorEntry(bytes([each]) * 16, 1, 128, ()) for each in operators)
+    (directory / "_metadata").write_bytes(encode(Tree(6, entries, number)).data)
+
+
+class TestAJobIsKnownByItsOperators:
+    def test_what_was_found_is_returned_and_printed(self, replica, tmp_path):
+        completed_by(tmp_path, 6, 0)
+        arguments = ("unseal", replica, "--job", tmp_path / "own" / JOB)
+        found = f"file:{tmp_path}/own/{JOB}/chk-6 has the 1 operators of chk-5"
+        assert found in printed(*arguments, "--dry-run").stderr
+        assert ended(*arguments, "--output", "json").json()["found"].startswith(found)
+        assert not is_sealed(replica)
+
+    def test_another_job_of_the_same_id_is_refused(self, replica, tmp_path):
+        completed_by(tmp_path, 6, 7)
+        with pytest.raises(Refused, match="is not of the job that was started from chk-5"):
+            run(replica, tmp_path)
+        assert is_sealed(replica)
+
+    def test_a_job_that_got_more_operators_is_the_same(self, replica, tmp_path):
+        completed_by(tmp_path, 6, 7, 0)
+        assert run(replica, tmp_path).found is not None
+
+    def test_the_newest_checkpoint_counts_where_several_jobs_wrote(self, replica, tmp_path):
+        completed_by(tmp_path, 6, 0)
+        completed_by(tmp_path, 9, 7)
+        with pytest.raises(Refused, match="chk-9 is not of the job"):
+            run(replica, tmp_path)
+
+    def test_so_it_is_when_flink_has_deleted_the_promoted_checkpoint(self, replica, tmp_path):
+        (replica / "chk-5" / "_metadata").unlink()
+        completed_by(tmp_path, 6, 7)
+        with pytest.raises(Refused, match="is not of the job"):
+            run(replica, tmp_path)
+        completed_by(tmp_path, 7, 0)
+        assert run(replica, tmp_path).found is not None
+
+    def test_a_seal_of_an_earlier_version_has_the_operators_of_its_checkpoint(
+        self, replica, tmp_path
+    ):
+        seal = replica / ".cpreplicate" / "sealed"
+        fields = json.loads(seal.read_text())
+        del fields["operators"]
+        seal.write_text(json.dumps(fields))
+        completed_by(tmp_path, 6, 7)
+        with pytest.raises(Refused, match="is not of the job"):
+            run(replica, tmp_path)
+        completed_by(tmp_path, 7, 0)
+        (replica / "chk-5" / "_metadata").unlink()
+        with pytest.raises(Refused, match="it is not known which operators"):
+            run(replica, tmp_path)
+        assert is_sealed(replica)
+
+    def test_without_a_job_it_says_that_none_was_looked_at(self, replica):
+        done = printed("unseal", replica, "--no-job-uses-it")
+        assert "no job was looked at" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "is_later"), [(1, False), (2, True)])
+def test_a_derived_checkpoint_has_the_number_of_that_which_it_was_derived_from(
+    tmp_path, number, is_later
+):
+    replica, name = replicated_with_derived(tmp_path)
+    promote.promote(PromoteRequest(f"file:{replica}", name), lambda _line: None)
+    completed_by(tmp_path, number, 7)
+    if is_later:
+        assert run(replica, tmp_path).found is not None
+    else:
+        with pytest.raises(Refused, match="no checkpoint that was completed since"):
+            run(replica, tmp_path)
