@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from cpreplicate.cli import (
     config,
@@ -101,8 +102,7 @@ def fleet(
         if dry_run or metrics_file is not None or values["report_file"] is not None:
             raise click.UsageError("--every does not go with --dry-run, --metrics-file or --report")
         return _serve(configuration, every, defaults, forced, output, values)
-    if build(services.ServiceOptions, values).is_observed:
-        raise click.UsageError("--metrics and --heartbeat need --every TIME")
+    _refuse_of_service(values)
     with fleet_metrics(None if dry_run else metrics_file, configuration) as record:
         file = TomlFile(configuration)
         _refuse_mistakes(file)
@@ -116,6 +116,20 @@ def fleet(
     show = show_read if dry_run else show_change
     code = show(report, output, page=page_writer(values["report_file"], report))
     return report.exit_code or code
+
+
+def _refuse_of_service(values: Mapping[str, Any]) -> None:
+    """Raise `click.UsageError` for options of a service. Those of a file may be for another run."""
+    context = click.get_current_context()
+    given = {
+        option.name
+        for option in service_options.SERVICE
+        if context.get_parameter_source(option.field) is ParameterSource.COMMANDLINE
+    }
+    asked = {name for name in ("metrics", "heartbeat") if values[name] is not None}
+    if needing := sorted(asked | given - {"metrics", "shard"}):
+        names = ", ".join(f"--{name}" for name in needing)
+        raise click.UsageError(f"{names}: of a service, which needs --every TIME")
 
 
 def _serve(

@@ -4,7 +4,7 @@ import click
 import pytest
 from click.core import ParameterSource
 
-from cpreplicate.cli import kinds, options
+from cpreplicate.cli import options
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.option import GROUPS
 from cpreplicate.cli.requests import build, execution_of, planned_sync, sample_of, sides_of
@@ -18,29 +18,13 @@ from cpreplicate.operations.upkeep.sweep import SweepRequest
 from cpreplicate.operations.verify import NOTHING
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import WriteSettings
+from tests.support.option_values import text_of
 
 EACH = [
     (command, each.option)
     for command in cli.commands.values()
     for each in options_of(command).values()
 ]
-VALUES = {  # a value of each kind, as the environment has it
-    kinds.FLAG: "true",
-    kinds.REMAP: "/a=/b",
-    kinds.STORAGE_CONF: "key=value",
-    kinds.SPARK_PROPERTY: "spark.executor.cores=4",
-    kinds.SHARD: "2/3",
-    kinds.MASTER: "yarn",
-    kinds.HDFS_CLIENT: "hadoop",
-    kinds.PROM_FILE: "/a.prom",
-    kinds.HTML_FILE: "/a.html",
-    kinds.TABLE_FILE: "/a.parquet",
-    kinds.SHARE: "5%",
-    kinds.CAP: "5%",
-    kinds.BYTE_RATE: "5MB/s",
-    kinds.INSTANT: "2026-11-24T03:00Z",
-    kinds.RENAMES: "orders=A.orders",
-}
 
 
 def of(command, option):
@@ -63,10 +47,7 @@ def test_each_option_can_be_listed_with_all_that_a_reference_page_needs(command,
 
 @pytest.mark.parametrize(("command", "option"), EACH, ids=lambda each: each.name)
 def test_each_option_takes_its_environment_variable(command, option, monkeypatch):
-    value = VALUES.get(option.kind, "7")
-    if isinstance(option.kind.click_type, click.Choice):
-        value = option.kind.click_type.choices[-1]
-    monkeypatch.setenv(option.variable(command.name), value)
+    monkeypatch.setenv(option.variable(command.name), text_of(option))
     arguments = sum(isinstance(each, click.Argument) for each in command.params)
     _, context = parse(command.name, *["/a"] * arguments)
     assert context.get_parameter_source(option.field) is ParameterSource.ENVIRONMENT

@@ -388,7 +388,11 @@ def test_a_jobmanager_that_drips_and_a_file_of_garbage_hold_up_no_job(tmp_path):
             ["watch", "--flink", "http://h", "--all-jobs", "--header", "a b: c", "dcB"],
             "--header: expected NAME:VALUE",
         ),
-        (["fleet", "--metrics", "0", "fleet.toml"], "need --every"),
+        (["fleet", "--metrics", "0", "fleet.toml"], "--metrics: of a service, which needs --every"),
+        (
+            ["fleet", "--slots", "3", "--grace", "9s", "fleet.toml"],
+            "--grace, --slots: of",
+        ),
         (["fleet", "--every", "1s", "--dry-run", "fleet.toml"], "does not go with --dry-run"),
     ],
 )
