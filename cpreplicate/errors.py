@@ -31,6 +31,12 @@ class CopyFailed(CpreplicateError):
     exit_code = 3
 
 
+class NoSpace(CpreplicateError):
+    """The target has no room for what a sync would copy: nothing was changed."""
+
+    exit_code = 3
+
+
 class MetadataError(CpreplicateError):
     """A `_metadata` cannot be decoded; the message names the version or the byte offset."""
 

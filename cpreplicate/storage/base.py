@@ -101,6 +101,7 @@ class Storage(ABC):
     copies_within = False  # whether the service itself copies a file within it: `copy_within`
     has_directories = True  # whether a directory may be there with nothing in it
     keeps_uploads = False  # whether a put that was killed stays, unseen, until it is aborted
+    counts_for_space = False  # whether `space` has the service count files
     needs_conditions = False  # whether the lease relies on conditions that a service may ignore
     # A text with a `?` that no path may contain: the client would take another path instead.
     unusable: str | None = None
@@ -287,8 +288,11 @@ class Storage(ABC):
         """Return the CRC32C of the whole file if the storage has it without reading, else None."""
         return None
 
-    def space(self, uri: str) -> Sequence[Space]:  # noqa: ARG002  # most services have no limit
-        """Return what limits the files below a directory that exists, as far as it is known."""
+    def space(self, uri: str, briefly: bool) -> Sequence[Space]:  # noqa: ARG002  # of services
+        """Return what limits the files of a replica, which need not exist, as far as it is known.
+
+        `briefly`: at most one call is made that has the service count files.
+        """
         return ()
 
     def copy_within(self, uri: str, new_uri: str) -> int | None:

@@ -539,15 +539,13 @@ class TestSafeMode:
 class TestASpaceQuota:
     """HDFS counts a block as full while it is written."""
 
-    def test_that_is_used_up_during_a_sync_ends_it(
+    def test_that_is_too_small_for_a_sync_ends_it_before_it_copies(
         self, job: Job, cluster: HdfsCluster, here: str, tmp_path: Path
     ) -> None:
         self.leave(2 * MIB, job, cluster, here)
         ended = run(job, cluster, tmp_path, "--block-size", "1MiB")
         assert ended.code == 3
-        assert_clear(
-            ended.line, f"{job.replica}/shared/new-", "quota is used up", "nothing was deleted"
-        )
+        assert_clear(ended.line, "the space quota of", "Nothing was copied, committed or deleted")
         job.assert_restorable(1)
         cluster.quota(here, None)
         assert_completes(job)
@@ -569,6 +567,7 @@ class TestASpaceQuota:
     ) -> None:
         side = side_of(cluster, hdfs_client=client, write=WriteSettings(block_size=MIB))
         job = synced(f"file:{tmp_path}/source", cluster.uri + here, Sides(Side(), side))
+        # this process has seen no quota there, and does not look again
         self.leave(2 * MIB, job, cluster, here)
         assert_ends(job, CopyFailed, 3, "/shared/new-", "space quota is used up")
         cluster.quota(here, None)

@@ -7,13 +7,12 @@ import errno
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
-from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import total
 from cpreplicate.core.sizes import size
-from cpreplicate.errors import LeaseHeld, Refused, UsageError, exit_code_of
+from cpreplicate.errors import LeaseHeld, NoSpace, Refused, UsageError, exit_code_of
 from cpreplicate.operations.doctor.case import Case, CaseSide, target_of
 from cpreplicate.operations.doctor.findings import (
     Result,
@@ -25,6 +24,7 @@ from cpreplicate.operations.doctor.findings import (
 )
 from cpreplicate.operations.doctor.source import compared_clocks
 from cpreplicate.operations.probe import Probe
+from cpreplicate.operations.space import left, shortage
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.source import target_replica
 from cpreplicate.operations.target_root import refuse_replica_as_root
@@ -32,13 +32,11 @@ from cpreplicate.protocol import lease, lease_safety, same_place, seal
 from cpreplicate.protocol.marker import read_marker
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import FileStatus, Side, Storage, questions
-from cpreplicate.storage.statuses import Space
 
 PROBE = ".cpreplicate-doctor-"
 _FREED = "the space of deleted files is free at once"
 _LATER = "Nothing need be done: sync names them, and changes nothing before the copies are complete"
 _REFUSED = 6
-_NO_SPACE = 3  # copies would fail
 _HELD = 11
 _REMEDIES = {
     errno.EACCES: "Grant the user of this run the right to write there, or run as another user",
@@ -82,7 +80,7 @@ def _refuse_overlap(subject: Case) -> None:
 def check_plan(subject: Case) -> Result:
     """Check what `sync` would refuse, and keep its plan."""
     report = diff(subject.request)
-    if report.refusal is not None and not isinstance(report.refusal, LeaseHeld):
+    if report.refusal is not None and not isinstance(report.refusal, (LeaseHeld, NoSpace)):
         raise report.refusal
     subject.plan = plan = report.plan
     if plan.empty:
@@ -238,51 +236,16 @@ def check_clock(subject: Case) -> Result:
 
 def check_space(subject: Case) -> Result:
     """Compare what the target may still hold with what a sync would copy."""
-    case_side = target_of(subject)
-    storage, existing = case_side.storage, _existing(case_side)
-    directory = existing.uri if existing is not None else f"{uri.filesystem(case_side.uri)}/"
+    storage, replica = target_of(subject).storage, subject.replica()
     try:
-        spaces = storage.space(directory)
+        spaces = storage.space(replica.root, briefly=False)
     except OSError as error:
         return skipped(f"the space cannot be asked for: {text_of(error)}")
     if not spaces:
         return skipped("no quota, and the storage does not show its free space")
-    needed = _needed(subject)
-    short = [space for space in spaces if needed.exceeds(space)]
-    if short:
-        message = f"{_left(short[0])}, but a sync would write {needed}"
-        return failure(message, f"Free space there, or raise {short[0].limit}", _NO_SPACE)
-    return Result("; ".join(map(_left, spaces)))
-
-
-class _Needed(NamedTuple):
-    """What a sync would write."""
-
-    files: int
-    bytes: int
-
-    def __str__(self) -> str:
-        return f"{self.files} files, {size(self.bytes)}"
-
-    def exceeds(self, space: Space) -> bool:
-        """Return whether a limit leaves less than this."""
-        too_long = space.bytes is not None and self.bytes > space.bytes
-        return too_long or (space.files is not None and self.files > space.files)
-
-
-def _needed(subject: Case) -> _Needed:
-    plan = subject.plan
-    if plan is None or plan.empty:
-        return _Needed(0, 0)
-    return _Needed(len(plan.copies) - len(plan.packed), total(plan.copies))
-
-
-def _left(space: Space) -> str:
-    amounts = [
-        *([size(space.bytes)] if space.bytes is not None else []),
-        *([f"{space.files} files"] if space.files is not None else []),
-    ]
-    return f"{space.limit} leaves {' and '.join(amounts)}"
+    if (short := shortage(subject.plan, spaces)) is not None:
+        return failure(short.message, short.remedy, NoSpace.exit_code)
+    return Result("; ".join(map(left, spaces)))
 
 
 def _existing(case_side: CaseSide) -> FileStatus | None:

@@ -11,6 +11,7 @@ from cpreplicate.core.notify import Notify, silent
 from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused
 from cpreplicate.operations.positions import positions_of
+from cpreplicate.operations.space import refuse_no_space, too_little_space
 from cpreplicate.operations.sync import content
 from cpreplicate.operations.sync.copy import (
     choice_for,
@@ -44,9 +45,10 @@ def diff(request: SyncRequest, notify: Notify = silent, with_positions: bool = F
     """Return the plan of a sync, and change nothing.
 
     Reads the source's `_metadata`, and lists the replica's directories and those from which files
-    would be copied. If `sync` would be refused because of who owns the replica's directory, or
-    because another run holds its lease, that is the `refusal` of the report. `with_positions`:
-    positions are also read from small files that hold some. Raises what else `sync` would raise.
+    would be copied. If `sync` would be refused because of who owns the replica's directory, because
+    another run holds its lease, or because there is too little space, that is the `refusal` of the
+    report. `with_positions`: positions are also read from small files that hold some. Raises what
+    else `sync` would raise.
     """
     started = time.monotonic()
     source_state = read_source(request)
@@ -66,6 +68,7 @@ def diff(request: SyncRequest, notify: Notify = silent, with_positions: bool = F
     warnings = tuple(f"sync would be refused: {reason}" for reason in reasons)
     if refusal is None:
         warnings = _refuse_to_copy(report, source_state, state)
+        refusal = too_little_space(plan, replica)
     warnings += tuple(warnings_of_strangers(plan))
     chosen = choice_for(plan, request)
     _log.debug("runner: %s (%s)", chosen.runner, chosen.reason)
@@ -99,6 +102,7 @@ def check(request: SyncRequest, is_dry_run: bool = False) -> SyncCheck:
         plan = with_earlier_replicas(plan, source_state, lambda _line: None)
         report = report_of(plan, source_state, time.monotonic())
         warnings = _refuse_to_copy(report, source_state, state)
+        refuse_no_space(plan, replica)
         warnings += tuple(warnings_of_strangers(plan))
     return SyncCheck(
         checkpoint=plan.checkpoint,

@@ -15,6 +15,7 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.operations.change import opened
 from cpreplicate.operations.log_context import begin_checkpoint
+from cpreplicate.operations.space import refuse_no_space
 from cpreplicate.operations.sync.clean_up import CleanedUp, clean_up
 from cpreplicate.operations.sync.commit import claim, committing
 from cpreplicate.operations.sync.content import compare_content
@@ -67,6 +68,7 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
         refuse_incomplete(run.plan, source_state)
         if is_done(run.plan, run.state, run.ledger, source_state):
             return report_of(run.plan, source_state, started)
+        refuse_no_space(run.plan, replica)
         read = time.monotonic() - started
         runner = TimedRunner(shared or runner_for(run.plan, request))
         with run.running(runner):

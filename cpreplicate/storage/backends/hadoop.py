@@ -161,11 +161,14 @@ class HadoopStorage(HdfsClientStorage):
             defaults = cluster.call("getServerDefaults", cluster.path(uri))
             return float(cluster.jvm.call(defaults, "getTrashInterval"))
 
-    def space(self, uri: str) -> Sequence[Space]:
+    def space(self, uri: str, briefly: bool) -> Sequence[Space]:
         with self.translated_errors(uri) as cluster:
             status = cluster.call("getStatus", cluster.path(uri))
             remaining = int(cluster.jvm.call(status, "getRemaining"))
-        return [*super().space(uri), Space("the cluster", remaining // self.replication, None)]
+        return [
+            *super().space(uri, briefly),
+            Space("the cluster", remaining // self.replication, None),
+        ]
 
     def usage(self, uri: str) -> Usage:
         with self.translated_errors(uri) as cluster:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +20,14 @@ _SNAPSHOTS = ".snapshot"
 _UNLIMITED = (1 << 63) - 1
 
 
+# directories, by their URIs, of which this process has seen no quota
+_without_quota: set[str] = set()
+
+
 class HdfsClientStorage(RenamingStorage):
     """A storage that a client of HDFS serves, whichever client it is."""
 
+    counts_for_space = True
     put_calls = 4  # create, addBlock, complete, rename2
     replication = 3  # the factor that new files are expected to have
 
@@ -40,21 +46,30 @@ class HdfsClientStorage(RenamingStorage):
         """Return what a directory uses of its quotas, None if it is not known."""
         return None
 
-    def space(self, uri: str) -> Sequence[Space]:
-        """Return the quotas of a directory and of those above it.
+    def space(self, uri: str, briefly: bool) -> Sequence[Space]:
+        """Return the quotas of a replica and of the directories above it.
 
         Where there is none, the NameNode walks everything below to answer
-        (`FSDirStatAndListingOp.getQuotaUsage`). So the directories of the first level are not
-        asked for.
+        (`FSDirStatAndListingOp.getQuotaUsage`); hdfs-native always has it do so. So directories of
+        the first level are not asked for, but TARGET_ROOT, in which only replicas are. `briefly`:
+        only that, and not again by this process if it had no quota.
         """
-        directories = [path for path in uris.upwards(uri) if path_of(uris.parent(path))]
-        usages = [(directory, self.usage(directory)) for directory in directories]
-        return [
-            space
-            for directory, usage in usages
-            if usage is not None
-            for space in usage.space(directory, self.replication)
-        ]
+        target_root = uris.parent(uri)
+        if briefly:
+            is_asked = path_of(target_root) and target_root not in _without_quota
+            return self._quotas(target_root) if is_asked else []
+        wanted = (path for path in uris.upwards(uri) if _is_asked(path, target_root))
+        return [space for directory in wanted for space in self._quotas(directory)]
+
+    def _quotas(self, directory: str) -> Sequence[Space]:
+        """Return what the quotas of a directory leave, none if it is not there."""
+        _without_quota.add(directory)  # also if the call fails
+        with contextlib.suppress(FileNotFoundError):
+            usage = self.usage(directory)
+            if usage is not None and (spaces := [*usage.space(directory, self.replication)]):
+                _without_quota.discard(directory)
+                return spaces
+        return []
 
     def delete_policies(self, uri: str) -> Sequence[DeletePolicy]:
         return [*self._trash(uri), *self._snapshots(uri)]
@@ -100,6 +115,11 @@ class HdfsClientStorage(RenamingStorage):
             return self.delete(uri)
         except IsADirectoryError:
             return False
+
+
+def _is_asked(path: str, target_root: str) -> bool:
+    """Return whether the quota of a directory is asked for: of the first level, TARGET_ROOT's."""
+    return bool(path_of(uris.parent(path))) or path == target_root
 
 
 class Usage(NamedTuple):

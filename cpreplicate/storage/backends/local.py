@@ -137,8 +137,13 @@ class LocalStorage(RenamingStorage):
         directory = os.path.realpath(_path(uri))
         return [os.path.relpath(point, directory) for point in mounts.points_below(directory)]
 
-    def space(self, uri: str) -> Sequence[Space]:
-        status = os.statvfs(_path(uri))
+    def space(self, uri: str, briefly: bool) -> Sequence[Space]:  # noqa: ARG002  # one call
+        path = _path(uri)
+        while not os.path.lexists(path):
+            path = os.path.dirname(path)
+        status = os.statvfs(path)
+        if not status.f_blocks:  # of a service that is mounted, and has no size
+            return []
         # some filesystems, such as btrfs, count no files
         files = status.f_favail if status.f_files else None
         return [Space("the filesystem", status.f_bavail * status.f_frsize, files)]

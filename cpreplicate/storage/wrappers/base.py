@@ -38,7 +38,7 @@ class StorageWrapper(Storage):
         self.put_calls, self.closes_slowly = inner.put_calls, inner.closes_slowly
         self.has_directories, self.copies_within = inner.has_directories, inner.copies_within
         self.needs_conditions, self.keeps_uploads = inner.needs_conditions, inner.keeps_uploads
-        self.unusable = inner.unusable
+        self.unusable, self.counts_for_space = inner.unusable, inner.counts_for_space
 
     @property
     def unwrapped(self) -> Storage:

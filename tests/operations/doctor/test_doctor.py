@@ -3,8 +3,6 @@
 import errno
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from tests.support.doctor import examined, parsed, tree
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.registry import serving
+from tests.support.smallfs import CLI, in_small_filesystem
 
 FILES = {"shared/a": 100, "shared/b": 3000}
 OTHER_USER = 54321
@@ -215,15 +214,8 @@ def _as_another_user(source, target):
 
 def _in_a_small_filesystem(source, target, script):
     """Run `doctor` where TARGET_ROOT is a tmpfs of 256 KiB, in a mount namespace of its own."""
-    target.mkdir()
-    mount = f"mount -t tmpfs -o size=256k none {target}"
-    words = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
-    if subprocess.run([*words, mount], check=False, capture_output=True).returncode != 0:
-        pytest.skip("this machine does not let the tests mount a filesystem")
-    doctor = f"exec {sys.executable} -m cpreplicate doctor {source} {target} --output json"
-    done = subprocess.run(
-        [*words, f"{mount} && {script}; {doctor}"], check=False, capture_output=True, text=True
-    )
+    doctor = f"{script}; exec {CLI} doctor {source} {target} --output json"
+    done = in_small_filesystem(target, doctor)
     return parsed(done.returncode, done.stdout)
 
 
