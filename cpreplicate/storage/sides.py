@@ -161,7 +161,8 @@ class Sides(NamedTuple):
 
 
 @functools.cache
-def _local(_filesystem: str, _side: Side) -> Storage:
+def _local(filesystem: str, side: Side) -> Storage:
+    _options(filesystem, side)  # it has none, and refuses those of another storage
     return LocalStorage()
 
 
