@@ -115,6 +115,12 @@ class Lagging(CpreplicateError):
     exit_code = 21
 
 
+class TargetGone(CpreplicateError):
+    """The replica's directory went during the run: it was unmounted, moved or removed."""
+
+    exit_code = 10
+
+
 class SourceMovedOn(CpreplicateError):
     """The source checkpoint was subsumed during the copy; the next run takes the newest one."""
 

@@ -20,6 +20,7 @@ from cpreplicate.operations.sync import sync as _sync
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.job_record import recorded_name
+from cpreplicate.protocol.lease import NoLeaseLeft
 from cpreplicate.runners import ExecutionOptions, WarmRunners
 from cpreplicate.runners.progress import ShowProgress, Snapshot
 from cpreplicate.storage import Sides
@@ -128,8 +129,10 @@ def synced(
 ) -> Report:
     """Carry out a request. Without a `cancellation`, only an exception ends it."""
     if cancellation is None:
-        return _sync.sync(request, on_message)
+        with NoLeaseLeft():
+            return _sync.sync(request, on_message)
     with (
+        NoLeaseLeft(),
         WarmRunners(request.sides, request.execution, 0.0, is_for_one=True) as runners,
         cancellation.ending(runners.cancel),
     ):

@@ -17,6 +17,7 @@ from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_columns import without
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import lease_safety, publication, uploads
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.journal import JournalRow, JournalWriter
 from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.ledger import Ledger
@@ -34,21 +35,23 @@ _SHOWN = 5  # names in a message; the rest are counted
 @contextmanager
 def opened(
     replica: Replica,
-    examine: Callable[[Lease], State],
+    examine: Callable[[HeldReplica], State],
     wait: float = 0.0,
     notify: Notify = lambda _line: None,
     absent: Sequence[str] = (),
 ) -> Iterator[Change]:
     """Take the lease of a replica, and provide the change of it while the block runs.
 
-    `examine` is called under the lease: it returns the state of the directory, or raises if it must
-    not be changed. So does this, if the storage cannot hold a lease. Who may be refused checks that
-    before, too, so that no lease is written where none belongs. `wait` and `absent` are as of
-    `acquire`.
+    `examine` gets the replica under the lease: it returns the state of the directory, or raises if
+    it must not be changed. So does this, if the storage cannot hold a lease. Who may be refused
+    checks that before, too, so that no lease is written where none belongs. `wait` and `absent` are
+    as of `acquire`: what is not `absent` is not made.
     """
-    with acquire(replica.root, replica.side, wait, notify, absent) as lease:
-        state = lease_safety.proven(replica, examine(lease), notify)
-        yield Change(replica, state, lease, notify, threads(replica))
+    makes_root = replica.root in absent
+    with acquire(replica.root, replica.side, wait, notify, absent, makes_root=makes_root) as lease:
+        held = HeldReplica(replica.root, replica.side, lease)
+        state = lease_safety.proven(held, examine(held), notify)
+        yield Change(held, state, lease, notify, threads(held))
 
 
 def threads(replica: Replica) -> Runner:
@@ -65,7 +68,7 @@ class Change:
     to be written or deleted, and what is complete.
     """
 
-    replica: Replica
+    replica: HeldReplica
     state: State
     lease: Lease
     notify: Notify

@@ -106,7 +106,8 @@ def try_change(replica: Replica, command: str, checkpoints: Sequence[str] = ()) 
     """
     for directory in (OWN, *checkpoints):
         place = replica.uri_of(directory)
-        _try(Probe(replica.storage, uri.join(place, _file_name()), place), command)
+        storage = replica.side.storage(place, replica.root)  # without the lease
+        _try(Probe(storage, uri.join(place, _file_name()), place), command)
 
 
 def _file_name() -> str:

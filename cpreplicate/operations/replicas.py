@@ -14,7 +14,8 @@ from cpreplicate.operations.sync.request import SyncRequest, replica_root
 from cpreplicate.operations.target_root import inside_replica
 from cpreplicate.protocol.marker import is_replica
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import Side, Sides, Storage
+from cpreplicate.storage import Side, Sides
+from cpreplicate.storage.reading import Reading
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,11 @@ def missing_sources(sources: Sequence[str], side: Side) -> MissingSources:
     return MissingSources(misnamed, tuple(each for each in missing if each not in misnamed))
 
 
-def _is_missing(source: str, storage: Storage) -> bool:
+def _is_missing(source: str, storage: Reading) -> bool:
     return storage.stat(source) is None and not storage.list(source)
 
 
-def _is_misnamed(source: str, storage: Storage) -> bool:
+def _is_misnamed(source: str, storage: Reading) -> bool:
     """Return whether the directory above a missing source answers. Else it may not be mounted."""
     above = uri.parent(source)
     is_top = not uri.local_path(above)

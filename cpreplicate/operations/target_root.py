@@ -10,14 +10,15 @@ from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID, OWN
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.protocol.marker import MARKER
 from cpreplicate.protocol.source import highest_first
-from cpreplicate.storage import FileStatus, Side, Storage
+from cpreplicate.storage import FileStatus, Side
+from cpreplicate.storage.reading import Reading
 
 _REPLICA = "REPLICA is <target root>/<job-id>"
 _LOOKED_AT = 200  # directories below a path that may be a TARGET_ROOT
 _SHOWN = 5  # names in a message
 
 
-def refuse_replica_as_root(target_root: str, job: str, storage: Storage) -> None:
+def refuse_replica_as_root(target_root: str, job: str, storage: Reading) -> None:
     """Raise `UsageError` if TARGET_ROOT is, or lies in, a replica or is a job's directory.
 
     The new replica would be nested in it. Costs a stat of each directory above TARGET_ROOT, and one
@@ -72,13 +73,13 @@ def inside_replica(path: str, side: Side) -> str | None:
     return _inside(path, side.storage(path))
 
 
-def _inside(path: str, storage: Storage) -> str | None:
+def _inside(path: str, storage: Reading) -> str | None:
     above = islice(uri.upwards(path), 1, None)
     replica = next((each for each in above if _is_replica(each, storage)), None)
     return None if replica is None else f"It lies in the replica {replica}: give that"
 
 
-def _refuse_target_root(root: str, children: Sequence[FileStatus], storage: Storage) -> None:
+def _refuse_target_root(root: str, children: Sequence[FileStatus], storage: Reading) -> None:
     """Raise `NotThere` if there are replicas in a directory, and name them."""
     names = sorted(
         child.name
@@ -107,9 +108,9 @@ def _some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_SHOWN])}{more}"
 
 
-def _is_replica(directory: str, storage: Storage) -> bool:
+def _is_replica(directory: str, storage: Reading) -> bool:
     return storage.stat(uri.join(directory, f"{OWN}/{MARKER}")) is not None
 
 
-def _holds_checkpoints(directory: str, storage: Storage) -> bool:
+def _holds_checkpoints(directory: str, storage: Reading) -> bool:
     return any(CHECKPOINT_NAME.fullmatch(child.name) for child in storage.list(directory))

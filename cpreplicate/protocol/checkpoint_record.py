@@ -13,6 +13,7 @@ from typing import NamedTuple
 from cpreplicate.core.placement import OWN, checkpoint_of, own_name
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.digest import Digest
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.replica import Replica
 
 RECORD_SUFFIX = ".json"
@@ -65,7 +66,7 @@ def encoded_record(record: Record) -> bytes:
     return json_files.encoded(fields)
 
 
-def write_record(replica: Replica, name: str, record: Record) -> None:
+def write_record(replica: HeldReplica, name: str, record: Record) -> None:
     """Write the record of a checkpoint, atomically."""
     content = encoded_record(record)
     replica.storage.put(record_uri(replica, name), lambda: [content])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.placement import JOB_ID, OWN
 from cpreplicate.protocol import json_files
-from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.storage import Side, Transient
 
 NAME = "job.json"
@@ -70,7 +70,7 @@ def is_name_recorded(side: Side, root: str, own: Collection[str], name: str | No
     return known is not None and known.name == recorded_name(name)
 
 
-def record_job(replica: Replica, own: Collection[str], new: JobRecord) -> None:
+def record_job(replica: HeldReplica, own: Collection[str], new: JobRecord) -> None:
     """Record a job under the lease, unless that is recorded already.
 
     The ids that were recorded before stay, and so does `since` under the same name.

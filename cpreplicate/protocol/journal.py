@@ -24,9 +24,11 @@ from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.packs import are_valid
 from cpreplicate.core.path_columns import texts
 from cpreplicate.core.placement import OWN, PACKED, are_replica_paths
+from cpreplicate.errors import CpreplicateError
 from cpreplicate.protocol import json_files, parquet_files
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.storage import Storage
+from cpreplicate.storage.reading import Reading
 
 PREFIX = "copied-"
 SECONDS = 30.0  # at most, between two parts
@@ -154,7 +156,7 @@ class JournalWriter:
             self._stop(thread)
             # The reason why the run ended matters more: files that are not recorded are copied
             # again.
-            with suppress(OSError):
+            with suppress(OSError, CpreplicateError):
                 self.flush()
             raise
         self._stop(thread)
@@ -179,7 +181,7 @@ class JournalWriter:
                 return
             self._full.clear()
             # If the run dies, the files of a lost part are copied again.
-            with suppress(OSError):
+            with suppress(OSError, CpreplicateError):
                 self.flush()
 
     def _write(self, rows: Sequence[_Row | JournalRow]) -> None:
@@ -201,7 +203,7 @@ def names(own: Iterable[str]) -> list[str]:
     return sorted(name for name in own if name.startswith(PREFIX))
 
 
-def read(storage: Storage, replica: str, name: str) -> Journal:
+def read(storage: Reading, replica: str, name: str) -> Journal:
     """Return a part of a journal: an empty one if it does not exist or is damaged.
 
     A part with a path or a pack outside the replica, or with a member at no valid place, was not

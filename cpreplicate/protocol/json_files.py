@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from cpreplicate.protocol.users import user_name
-from cpreplicate.storage import Storage
+from cpreplicate.storage.reading import Reading
 
 _LONGEST = 1 << 16  # bytes; no file of cpreplicate's comes near
 
@@ -33,7 +33,7 @@ def encoded(fields: dict[str, Any]) -> bytes:
     return json.dumps(fields).encode()
 
 
-def read(storage: Storage, path: str) -> bytes | None:
+def read(storage: Reading, path: str) -> bytes | None:
     """Return the first bytes of a file, or None if it does not exist."""
     try:
         return storage.read(path, 0, _LONGEST)

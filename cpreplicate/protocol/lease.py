@@ -15,15 +15,17 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import OWN
-from cpreplicate.errors import LeaseHeld
+from cpreplicate.errors import Cancelled, CpreplicateError, LeaseHeld, TargetGone
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.processes import is_alive, own_process
 from cpreplicate.storage import TEMPORARY, Side
+from cpreplicate.storage.cancellation import cancellable
 
 NAME = "lease"
 SECONDS = 120.0  # after the last heartbeat, another run may take the lease over
@@ -43,27 +45,50 @@ class LeaseToken(NamedTuple):
     uri: str
     token: str
 
+    @property
+    def replica(self) -> str:
+        """The URI of the replica."""
+        return uri.parent(uri.parent(self.uri))
+
     def check(self, side: Side) -> None:
-        """Raise `LeaseHeld` if another run took the lease over."""
-        holder = json_files.parse(json_files.read(side.storage(self.uri), self.uri))
-        if _token_of(holder) != self.token:
-            raise LeaseHeld(
-                "this run lost its lease and stopped before publishing or deleting: "
-                + _refusal(self.uri, holder)
+        """Raise `LeaseHeld` if another run took the lease over.
+
+        Raises `TargetGone` if the replica's directory is not there any more.
+        """
+        storage = side.storage(self.uri)
+        holder = json_files.parse(json_files.read(storage, self.uri))
+        if _token_of(holder) == self.token:
+            return
+        if holder is None and storage.has_directories and storage.stat(self.replica) is None:
+            raise TargetGone(
+                f"{self.replica} is gone: it was unmounted, moved or removed during the run, which"
+                " stopped before publishing or deleting. Mount it again, and run again"
             )
+        raise LeaseHeld(
+            "this run lost its lease and stopped before publishing or deleting: "
+            + _refusal(self.uri, holder)
+        )
 
 
 class Lease:
-    """A lease that this process took. Call `check` before each step that cannot be undone."""
+    """A lease that this process took. Call `check` before each step that cannot be undone.
 
-    def __init__(self, replica: str, side: Side, heartbeat: float = HEARTBEAT) -> None:
+    `makes_root`: the directory of the replica is made if it is not there.
+    """
+
+    def __init__(
+        self, replica: str, side: Side, heartbeat: float = HEARTBEAT, makes_root: bool = True
+    ) -> None:
         self.token = LeaseToken(uri.join(replica, f"{OWN}/{NAME}"), uuid.uuid4().hex)
         self._uri, self._secret = self.token
-        self._side, self._storage = side, side.storage(replica)
+        self._side, self._storage = side, side.storage(replica, replica)
+        self._creating = side.storage(replica) if makes_root else self._storage
         self._heartbeat = heartbeat
         self._started = self._renewed = json_files.now()
         self._checked = -math.inf  # when the lease was read last, and was this run's
         self._has_beaten = self._is_delegated = self._is_left = False
+        self._may_be_there = False  # whether the lease may have been created
+        self._loss: CpreplicateError | None = None  # what the heartbeat found
         self._stop = threading.Event()
         self._renewer = threading.Thread(
             target=self._renew_until_stopped, name="lease", daemon=True
@@ -72,6 +97,7 @@ class Lease:
     def take(self, wait: float, notify: Notify) -> None:
         """Take the lease within `wait` seconds, or raise `LeaseHeld`, which names the holder."""
         until, pause = time.monotonic() + wait, _FIRST_PAUSE
+        _note(self)
         while not self._try():
             left = until - time.monotonic()
             if left <= 0:
@@ -93,6 +119,8 @@ class Lease:
 
     def _held_by(self) -> str:
         holder = self._holder()
+        if holder and self._is_stale(holder):
+            return _taken_over(self._uri, holder)
         return _refusal(self._uri, holder, self._last_heartbeat(holder or {}))
 
     @property
@@ -138,26 +166,57 @@ class Lease:
             self.token.check(self._side)
             self._checked = now
 
+    def go_on(self) -> None:
+        """Raise `LeaseHeld` or `TargetGone` once a heartbeat has found the lease lost.
+
+        Costs no call. A heartbeat that did not reach the storage has found nothing.
+        """
+        if self._loss is not None:
+            raise type(self._loss)(str(self._loss))
+
+    def refuse_lost(self) -> None:
+        """Raise as `check` if the lease is another run's or is gone; ask the storage.
+
+        Raises nothing if that cannot be found out, nor before the lease was taken.
+        """
+        self.go_on()
+        if self._may_be_there:
+            with suppress(OSError):
+                self.token.check(self._side)
+
     def give_back(self) -> None:
         """Stop renewing the lease and remove it, unless it is, or soon may be, another run's.
 
-        It stays after `leave`.
+        It stays after `leave`. May be called again, as after an interrupt.
         """
-        self._stop.set()
+        self.renew_no_more()
         if self._renewer.is_alive():
             self._renewer.join()
-        if self._is_left:
+        if self._is_left or not self._may_be_there:
             return
         if self._has_beaten:
             self._storage.delete(self._heartbeat_uri(self._secret))
         if json_files.now() < self.until() and self._is_own():
             self._storage.delete(self._uri)
+        self._may_be_there = False
+
+    def renew_no_more(self) -> None:
+        """End the heartbeat: the lease expires unless it is given back."""
+        self._stop.set()
+
+    @property
+    def may_be_there(self) -> bool:
+        """Whether the lease was taken, or perhaps was, and was not given back."""
+        return self._may_be_there
 
     def _try(self) -> bool:
+        """Return whether the lease was taken. Of one that is interrupted that is not known."""
         try:
             self._started = self._renewed = json_files.now()
-            is_created = self._storage.create_exclusive(self._uri, self._content())
-            return is_created or self._take_over_stale()
+            self._may_be_there = True
+            is_created = self._creating.create_exclusive(self._uri, self._content())
+            self._may_be_there = is_created or self._take_over_stale()
+            return self._may_be_there
         except OSError as error:
             reason = f"the lease cannot be taken: {error.strerror or error}"
             raise type(error)(error.errno, reason, self._uri) from error
@@ -192,7 +251,7 @@ class Lease:
     def _take_over_stale(self) -> bool:
         data = json_files.read(self._storage, self._uri)
         if data is None:
-            return self._storage.create_exclusive(self._uri, self._content())
+            return self._creating.create_exclusive(self._uri, self._content())
         holder = json_files.parse(data) or {}
         if not self._is_stale(holder):
             return False
@@ -226,11 +285,13 @@ class Lease:
     def _renew_until_stopped(self) -> None:
         while not self._stop.wait(self._heartbeat):
             try:
-                if not self._is_own():
-                    return  # the lease is lost: `check` raises before the run publishes or deletes
+                self.token.check(self._side)
                 self._write_heartbeat()
             except OSError:
                 continue  # the next beat tries again, and `check` raises once the time is over
+            except CpreplicateError as error:
+                self._loss = error  # what works under the lease ends: `go_on`
+                return
 
     def _write_heartbeat(self) -> None:
         beat = self._beat()
@@ -248,25 +309,80 @@ def acquire(
     notify: Notify = lambda _line: None,
     absent: Sequence[str] = (),
     heartbeat: float = HEARTBEAT,
+    makes_root: bool = True,
 ) -> Iterator[Lease]:
     """Hold the lease of a replica while the block runs. Wait for it at most `wait` seconds.
 
-    `absent`: directories that taking the lease creates, the deepest first. If the block ends by an
-    exception and leaves them empty, they are removed. `heartbeat`: seconds between two heartbeats.
+    A heartbeat that finds it lost ends what waits or works in the block. Whatever fails in a run
+    that lost its lease, `LeaseHeld` is raised, or `TargetGone`. `absent`: directories that taking
+    the lease creates, the deepest first. If the block ends by an exception and leaves them empty,
+    they are removed. `heartbeat`: seconds between two heartbeats. `makes_root` is as of `Lease`.
     """
-    lease = Lease(replica, side, heartbeat)
-    lease.take(wait, notify)
-    try:
-        yield lease
+    lease = Lease(replica, side, heartbeat, makes_root)
+    try:  # an interrupt may come at any time
+        lease.take(wait, notify)
+        try:
+            with cancellable(lease.go_on):
+                yield lease
+        except (CpreplicateError, OSError) as error:
+            _raise_if_lost(lease, error)
+            raise
+        lease.give_back()
     except BaseException:
         # The reason why the run ended matters more. A lease that stays is taken over once it
         # expires.
         with suppress(OSError):
-            lease.give_back()
-            # until one is not empty
-            all(side.storage(directory).rmdir(directory) for directory in absent)
+            _give_back(lease, absent, side)
         raise
+    finally:
+        lease.renew_no_more()
+
+
+def _raise_if_lost(lease: Lease, error: Exception) -> None:
+    if isinstance(error, (LeaseHeld, TargetGone, Cancelled)):
+        return
+    try:
+        lease.refuse_lost()
+    except CpreplicateError as lost:
+        raise lost from error
+
+
+def _give_back(lease: Lease, absent: Sequence[str], side: Side) -> None:
+    was_there = lease.may_be_there
     lease.give_back()
+    if was_there:
+        # until one is not empty
+        all(side.storage(directory).rmdir(directory) for directory in absent)
+
+
+_taken: ContextVar[list[Lease] | None] = ContextVar("taken", default=None)
+
+
+def _note(lease: Lease) -> None:
+    taken = _taken.get()
+    if taken is not None:
+        taken.append(lease)
+
+
+class NoLeaseLeft:
+    """A context manager: leases that this thread takes in the block end with it, whatever happens.
+
+    An exception of a signal handler may come where nothing handles it: right after `acquire` has
+    begun, and before its block has. It may be kept, as a notebook keeps the last one, and with it
+    all that it came through.
+    """
+
+    def __enter__(self) -> None:
+        self._former = _taken.set([])
+
+    def __exit__(self, *_: object) -> None:
+        taken = _taken.get() or []
+        for lease in taken:
+            lease.renew_no_more()
+        for lease in taken:
+            with suppress(OSError):  # it expires
+                lease.give_back()
+        _taken.reset(self._former)
 
 
 class Holder(NamedTuple):
@@ -329,6 +445,21 @@ def _refusal(
         f"{held}. It does not expire by itself before {json_files.clock_of(latest, 'expires')}: a"
         f" clock was wrong, or the file was changed. {_removal(process, lease_uri)}"
     )
+
+
+def _taken_over(lease_uri: str, holder: dict[str, Any]) -> str:
+    """Return why a lease cannot be taken that nobody works under any more."""
+    user = f"{json_files.word(holder, 'owner')}@{json_files.word(holder, 'host')}"
+    locked = f": `lslocks` shows who locks {uri.parent(lease_uri)}" if _is_local(lease_uri) else ""
+    return (
+        f"{lease_uri}, left by {user}, process {json_files.word(holder, 'pid')}, is being taken"
+        f" over by another run, which has not finished that. Run again. If that run stands still,"
+        f" end it{locked}"
+    )
+
+
+def _is_local(lease_uri: str) -> bool:
+    return uri.filesystem(lease_uri) == "file:"
 
 
 def _is_far(fields: dict[str, Any]) -> bool:

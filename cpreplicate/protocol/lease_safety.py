@@ -12,12 +12,13 @@ from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import OWN
 from cpreplicate.errors import Refused
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.marker import note_conditional_puts
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 
 
-def proven(replica: Replica, state: State, notify: Notify) -> State:
+def proven(replica: HeldReplica, state: State, notify: Notify) -> State:
     """Return the state with what is known of conditional puts; probe them if nothing is known.
 
     The caller holds the lease. Raises `Refused` if the service ignores conditions, unless the side
@@ -36,7 +37,7 @@ def has_conditions(replica: Replica, state: State, notify: Notify) -> bool:
 
     Nothing is noted. Raises `Refused` and warns as `proven` does.
     """
-    marker, storage = state.marker, replica.storage
+    marker, storage = state.marker, replica.side.storage(replica.root)
     if not storage.needs_conditions or (marker is not None and marker.conditional_puts):
         return False
     ignored = storage.ignored_conditions(replica.uri_of(OWN))

@@ -38,6 +38,7 @@ from cpreplicate.protocol import parquet_files
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.storage import Storage
+from cpreplicate.storage.reading import Reading
 
 SUFFIX = ".parquet"
 _FOOTER = 1 << 16  # bytes at the end of a manifest that hold its footer: 2,000 for 200,000 files
@@ -136,7 +137,7 @@ def writing(storage: Storage, replica: str, checkpoint: str, manifest: Manifest)
     return PendingPut(storage, manifest_uri(replica, checkpoint), lambda: [data])
 
 
-def read(storage: Storage, replica: str, checkpoint: str) -> Manifest | None:
+def read(storage: Reading, replica: str, checkpoint: str) -> Manifest | None:
     """Return the manifest of a checkpoint, or None if it does not exist or is damaged.
 
     Raises `Refused` if it is larger than any that cpreplicate writes.
@@ -152,7 +153,7 @@ def read(storage: Storage, replica: str, checkpoint: str) -> Manifest | None:
         return None
 
 
-def read_totals(storage: Storage, replica: str, checkpoint: str, length: int) -> Totals | None:
+def read_totals(storage: Reading, replica: str, checkpoint: str, length: int) -> Totals | None:
     """Return the sums of a manifest that has this length, or None if it is gone or damaged.
 
     Only its end is read, unless version 0.2.0 or earlier wrote it.

@@ -12,6 +12,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import json_files
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side
 
@@ -90,7 +91,11 @@ def is_replica(replica: Replica) -> bool:
 
 
 def create_marker(
-    replica: Replica, job: str, source: SourceName, adopted: bool, conditional_puts: bool = False
+    replica: HeldReplica,
+    job: str,
+    source: SourceName,
+    adopted: bool,
+    conditional_puts: bool = False,
 ) -> Marker:
     """Make a directory a replica of this source.
 
@@ -102,17 +107,17 @@ def create_marker(
     return marker
 
 
-def add_source(replica: Replica, marker: Marker, source: SourceName) -> Marker:
+def add_source(replica: HeldReplica, marker: Marker, source: SourceName) -> Marker:
     """Record a further name of the source in the marker."""
     return _replaced(replica, marker._replace(sources=(*marker.sources, source)))
 
 
-def note_conditional_puts(replica: Replica, marker: Marker) -> Marker:
+def note_conditional_puts(replica: HeldReplica, marker: Marker) -> Marker:
     """Record in the marker that the storage was found to have conditional puts."""
     return _replaced(replica, marker._replace(conditional_puts=True))
 
 
-def _replaced(replica: Replica, marker: Marker) -> Marker:
+def _replaced(replica: HeldReplica, marker: Marker) -> Marker:
     replica.storage.put(_marker_uri(replica), lambda: [_encoded(marker)])
     return marker
 

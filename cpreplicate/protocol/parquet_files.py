@@ -17,7 +17,7 @@ from typing import Any
 
 from cpreplicate.errors import Refused
 from cpreplicate.protocol.parquet_pages import pages_of
-from cpreplicate.storage import Storage
+from cpreplicate.storage.reading import Reading
 
 # Bytes of a file that is read. A file of the checkpoint takes 60 to 100: that is at least five
 # million files.
@@ -64,7 +64,7 @@ def encoded(table: Any) -> bytes:
     return bytes(sink.getvalue())
 
 
-def content(storage: Storage, uri: str) -> bytes:
+def content(storage: Reading, uri: str) -> bytes:
     """Return the bytes of a file. Raises `FileNotFoundError`, `Refused` for more than `LONGEST`."""
     data = storage.read(uri, 0, LONGEST + 1)
     if len(data) > LONGEST:

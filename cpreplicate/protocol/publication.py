@@ -16,14 +16,13 @@ from cpreplicate.protocol.checkpoint_record import (
     write_record,
 )
 from cpreplicate.protocol.digest import Digest, digest_of
-from cpreplicate.protocol.lease import JUST_CHECKED, Lease
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.pending import PendingPut
-from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State, read_checkpoint
 from cpreplicate.storage.base import Content
 
 
-def adopt(replica: Replica, name: str) -> None:
+def adopt(replica: HeldReplica, name: str) -> None:
     """Record a checkpoint of others as adopted: older than cpreplicate's own, and never changed."""
     data = replica.metadata_bytes(name)
     if data is not None:
@@ -40,7 +39,7 @@ class Publication:
 
     def __init__(
         self,
-        replica: Replica,
+        replica: HeldReplica,
         name: str,
         content: Content,
         state: State,
@@ -107,7 +106,7 @@ class Publication:
         self._metadata.close()
 
 
-def announce_rewrite(replica: Replica, name: str, current: Digest, content: Content) -> None:
+def announce_rewrite(replica: HeldReplica, name: str, current: Digest, content: Content) -> None:
     """Record another spelling of the `_metadata` of `name`.
 
     It keeps its sequence number, and the time at which it was completed.
@@ -117,7 +116,7 @@ def announce_rewrite(replica: Replica, name: str, current: Digest, content: Cont
     write_record(replica, name, Record(record.sequence, digests, completed=record.completed))
 
 
-def withdraw(replica: Replica, name: str, lease: Lease) -> None:
+def withdraw(replica: HeldReplica, name: str) -> None:
     """Remove the `_metadata` of a checkpoint. Raise `Refused` if it is not cpreplicate's own.
 
     Raises `LeaseHeld` if the lease is lost. Where the storage can fence that, what another run
@@ -131,10 +130,10 @@ def withdraw(replica: Replica, name: str, lease: Lease) -> None:
             f"{replica.uri_of(name)}/{METADATA} is not the one that cpreplicate wrote. Nothing was"
             " deleted"
         )
-    replica.withdraw(name, lease.aside, lambda: lease.check(JUST_CHECKED))
+    replica.withdraw(f"{name}/{METADATA}")
 
 
-def forget(replica: Replica, name: str) -> None:
+def forget(replica: HeldReplica, name: str) -> None:
     """Remove the manifest, record and empty directory of a withdrawn checkpoint.
 
     They stay if its `_metadata` is there after all: without a record it would be another program's.

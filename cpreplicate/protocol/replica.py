@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import chain, takewhile
-from operator import methodcaller
+from itertools import takewhile
 from typing import BinaryIO
 
 import numpy as np
@@ -44,7 +43,6 @@ from cpreplicate.errors import Refused
 from cpreplicate.protocol import manifest
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.manifest import Manifest
-from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.source import (
     MetadataBytes,
     decoded,
@@ -53,7 +51,7 @@ from cpreplicate.protocol.source import (
     read_metadata,
 )
 from cpreplicate.storage import Side
-from cpreplicate.storage.base import TEMPORARY, Content
+from cpreplicate.storage.reading import Reading
 from cpreplicate.storage.statuses import FileStatus, Listing
 
 # Bytes. For a larger `_metadata`, reading the manifest instead of decoding it saves time.
@@ -98,13 +96,15 @@ class CommittedCheckpoint:
 
 
 class Replica:
-    """A directory `<target root>/<job-id>/`. All paths given and returned are relative to it."""
+    """A directory `<target root>/<job-id>/`. All paths given and returned are relative to it.
+
+    Nothing is changed through it: see `HeldReplica`.
+    """
 
     def __init__(self, root: str, side: Side) -> None:
         self.root = root
         self.side = side
-        self.storage = side.storage(root)
-        self._is_alone = False
+        self.storage: Reading = side.storage(root)
         # directories of checkpoints: the last listing of each, until it is used
         self._listed: dict[str, Listing] = {}
 
@@ -165,29 +165,6 @@ class Replica:
     def metadata_status(self, name: str) -> FileStatus | None:
         """Return the status of the `_metadata` of a checkpoint, whose directory is listed now."""
         return _metadata_in(self.storage.listing(self.uri_of(name)))
-
-    def without_unfinished(self) -> bool:
-        """Remove the unfinished files of other runs in the checkpoints just listed.
-
-        From now on, those in other directories are removed when these are listed. Only the holder
-        of the lease may call this. A run that was held up, and still considers the lease its own,
-        can then neither publish nor replace a merged file by its former, shorter content. Returns
-        False if one of these files was published just before.
-        """
-        self._is_alone = True
-        removed = [self._remove_unfinished(listed) for listed in self._listed.values()]
-        return all(removed)
-
-    def keep_unfinished(self) -> None:
-        """Remove no more unfinished files: from now on they may be this run's own."""
-        self._is_alone = False
-
-    def _remove_unfinished(self, listed: Listing) -> bool:
-        links = [other.name for other in listed.others if not other.is_directory]
-        names = filter(methodcaller("startswith", TEMPORARY), chain(listed.names, links))
-        unfinished = [uri.join(listed.uri, name) for name in names]
-        deleted = [self.storage.delete(path, durable=True) for path in unfinished]
-        return all(deleted)
 
     def metadata_bytes(self, name: str) -> MetadataBytes | None:
         """Return the `_metadata` of a checkpoint, not decoded, or None if there is none."""
@@ -335,48 +312,17 @@ class Replica:
         listed = self._listed.pop(directory, None)
         if listed is not None:
             return listed
-        while True:
-            try:
-                listed = self.storage.listing(self.uri_of(directory))
-            except NotADirectoryError as error:
-                raise Refused(
-                    f"{self.uri_of(directory)} is a file where a replica has a directory. Remove"
-                    " it, or sync into another TARGET_ROOT"
-                ) from error
-            if not self._is_alone or self._remove_unfinished(listed):
-                return listed
-
-    def publish(self, name: str, content: Content, check: Callable[[], None], replace: bool) -> int:
-        """Commit: publish the `_metadata` of `name` atomically, and return its length.
-
-        `check` is called when the file is written and about to appear, and may raise. Raises
-        `FileExistsError` if there is one already and not `replace`.
-        """
-        return self.storage.publish(
-            self.uri_of(f"{name}/{METADATA}"), content, lambda _length: check(), replace
-        )
-
-    def withdraw(self, name: str, aside: str, check: Callable[[], None]) -> None:
-        """Remove the `_metadata` of a checkpoint that is no longer kept, by `Storage.withdraw`.
-
-        The removal is durable, as it must be before any of its files is deleted.
-        """
-        self.storage.withdraw(self.uri_of(f"{name}/{METADATA}"), aside, check)
+        try:
+            return self.storage.listing(self.uri_of(directory))
+        except NotADirectoryError as error:
+            raise Refused(
+                f"{self.uri_of(directory)} is a file where a replica has a directory. Remove"
+                " it, or sync into another TARGET_ROOT"
+            ) from error
 
     def manifest(self, name: str) -> Manifest | None:
         """Return the manifest of a checkpoint, or None if it does not exist or is damaged."""
         return manifest.read(self.storage, self.root, name)
-
-    def write_manifest(self, name: str, content: Manifest) -> None:
-        """Write the manifest of a checkpoint, after the commit that it describes."""
-        manifest.write(self.storage, self.root, name, content)
-
-    def writing_manifest(self, name: str, content: Manifest) -> PendingPut:
-        """Return the manifest of a checkpoint while it is written.
-
-        The caller lets it appear after the commit that it describes.
-        """
-        return manifest.writing(self.storage, self.root, name, content)
 
 
 def _is_own_directory(status: FileStatus) -> bool:

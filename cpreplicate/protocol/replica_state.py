@@ -26,6 +26,7 @@ from cpreplicate.protocol.checkpoint_record import (
     recorded_names,
 )
 from cpreplicate.protocol.digest import Digest
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.marker import MARKER, Marker, read_marker
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.source import MetadataBytes
@@ -89,15 +90,15 @@ class State:
         return 1 + max((record.sequence for record in records), default=0)
 
 
-def examine(replica: Replica, is_alone: bool = False, former: State | None = None) -> State:
-    """Return the state of a replica's directory. Change nothing, unless this run `is_alone`.
+def examine(replica: Replica, former: State | None = None) -> State:
+    """Return the state of a replica's directory. Change nothing, unless this run holds its lease.
 
-    `is_alone`: this run holds the lease, so it removes unfinished files of other runs first, those
-    in `.cpreplicate/` only if they are older than a lease can be, and none if there are links:
-    they may lead to another run's files. It examines the directory again if one of them was
-    published just before. What has not changed
-    since `former`, an examination before the lease, is not read again. Raises `Refused` if a file
-    lies where a replica has a directory, or the other way round.
+    Of a `HeldReplica`, unfinished files of other runs are removed first, so that a run which was
+    held up cannot let them appear: those in `.cpreplicate/` only if they are older than a lease can
+    be, and none if there are links: they may lead to another run's files. It examines the directory
+    again if one of them was published just before. What has not changed since `former`, an
+    examination before the lease, is not read again. Raises `Refused` if a file lies where a replica
+    has a directory, or the other way round.
     """
     while True:
         try:
@@ -107,14 +108,14 @@ def examine(replica: Replica, is_alone: bool = False, former: State | None = Non
                 f"{error.filename or replica.root}: a file lies where a replica has a directory, or"
                 " the other way round. Nothing was done. Sync into another TARGET_ROOT"
             ) from error
-        if not is_alone or state.marker is None or state.links:
+        if not isinstance(replica, HeldReplica) or state.marker is None or state.links:
             return state
         _remove_unfinished_own(replica, state.own)
         if replica.without_unfinished():
             return state
 
 
-def _remove_unfinished_own(replica: Replica, own: Mapping[str, FileStatus]) -> None:
+def _remove_unfinished_own(replica: HeldReplica, own: Mapping[str, FileStatus]) -> None:
     """Remove the temporary files in `.cpreplicate/` that no run can still be writing.
 
     Who looks at the lease, or records a verification, writes there without the lease, but not for

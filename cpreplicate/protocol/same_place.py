@@ -9,7 +9,8 @@ from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import json_files, lease
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import Side, Storage
+from cpreplicate.storage import Side
+from cpreplicate.storage.reading import Reading
 
 
 def refuse_nested(replica: Replica, source_side: Side, source: str) -> None:
@@ -37,12 +38,12 @@ def refuse_nested(replica: Replica, source_side: Side, source: str) -> None:
         )
 
 
-def _ids(storage: Storage, directories: Iterable[str]) -> set[object]:
+def _ids(storage: Reading, directories: Iterable[str]) -> set[object]:
     """Return the ids of those directories that have one."""
     return {storage.file_id(directory) for directory in directories} - {None}
 
 
-def _directories_below(storage: Storage, directory: str) -> Iterator[str]:
+def _directories_below(storage: Reading, directory: str) -> Iterator[str]:
     waiting = [directory]
     while waiting:
         listed = storage.list(waiting.pop())

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from cpreplicate.core.placement import OWN, is_checkpoint
 from cpreplicate.errors import Sealed
 from cpreplicate.protocol import json_files
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.replica import Replica
 
 NAME = "sealed"
@@ -41,10 +42,11 @@ def is_sealed(replica: Replica) -> bool:
     return replica.storage.stat(seal_uri(replica)) is not None
 
 
-def seal(replica: Replica, checkpoint: str, operators: Iterable[str] = ()) -> None:
+def seal(replica: HeldReplica, checkpoint: str, operators: Iterable[str] = ()) -> None:
     """Seal a replica for a job that starts from `checkpoint`. Renew a seal that is there.
 
-    The ids of its `operators` tell that job from others when it has deleted the checkpoint.
+    The ids of its `operators` tell that job from others when it has deleted the checkpoint. Raises
+    `LeaseHeld` if the lease is lost, also if that was found only afterwards.
     """
     fields = {
         **json_files.signature(),
@@ -53,6 +55,12 @@ def seal(replica: Replica, checkpoint: str, operators: Iterable[str] = ()) -> No
         "operators": sorted(operators)[:_MOST_OPERATORS],
     }
     replica.storage.put(seal_uri(replica), lambda: [json_files.encoded(fields)])
+    replica.lease.check()
+
+
+def remove(replica: HeldReplica) -> None:
+    """Remove the seal durably, but not one that another run made after this one lost its lease."""
+    replica.withdraw(f"{OWN}/{NAME}")
 
 
 def read(replica: Replica) -> Seal | None:

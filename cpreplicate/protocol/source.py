@@ -16,8 +16,9 @@ from cpreplicate.core.metadata.segments import segments
 from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID, METADATA
 from cpreplicate.errors import MetadataError, NoJob, NotThere, Refused, SourceMovedOn
 from cpreplicate.protocol.digest import Digest, digest_of
-from cpreplicate.storage import FileStatus, Side, Storage
+from cpreplicate.storage import FileStatus, Side
 from cpreplicate.storage.base import CHUNK
+from cpreplicate.storage.reading import Reading
 from cpreplicate.storage.resuming import Resuming, read_or_resume
 
 # Bytes. A larger `_metadata` is read through a window each time it is needed.
@@ -109,7 +110,7 @@ def newest(job_root: str, side: Side, allow_older: bool) -> Source:
     raise NotThere(f"{job_root} {problem}. {_SOURCE}")
 
 
-def _children(job_root: str, storage: Storage) -> Sequence[FileStatus]:
+def _children(job_root: str, storage: Reading) -> Sequence[FileStatus]:
     """Return what lies in a job's directory. Raise `NoJob` if it is a file."""
     with suppress(NotADirectoryError):
         children = storage.list(job_root)
@@ -119,7 +120,7 @@ def _children(job_root: str, storage: Storage) -> Sequence[FileStatus]:
     raise NoJob(f"{job_root} is a file, or lies below one. {_SOURCE}")
 
 
-def _is_directory(path: str, storage: Storage) -> bool:
+def _is_directory(path: str, storage: Reading) -> bool:
     status = storage.stat(path)
     return status is None or status.is_directory
 
@@ -152,7 +153,7 @@ class _Newest(NamedTuple):
 
 
 def _newest_among(
-    job_root: str, children: Sequence[FileStatus], storage: Storage
+    job_root: str, children: Sequence[FileStatus], storage: Reading
 ) -> _Newest | None:
     """Return the newest completed checkpoints, or None if no listed one is complete."""
     changed = {child.name: child.dated for child in children if child.is_directory}
@@ -276,7 +277,7 @@ def read_metadata(checkpoint: str, side: Side) -> MetadataFile:
         ) from error
 
 
-def _read(storage: Storage, checkpoint: str, metadata_uri: str, side: Side) -> MetadataFile:
+def _read(storage: Reading, checkpoint: str, metadata_uri: str, side: Side) -> MetadataFile:
     data = read_or_resume(storage, metadata_uri, _KEPT_IN_MEMORY)
     if isinstance(data, bytes):
         return MetadataFile(metadata_uri, decoded(data, checkpoint, metadata_uri), data, side)
@@ -306,7 +307,7 @@ def read_bytes(checkpoint: str, side: Side) -> MetadataBytes | None:
         return None
 
 
-def _digested(storage: Storage, metadata_uri: str) -> MetadataBytes:
+def _digested(storage: Reading, metadata_uri: str) -> MetadataBytes:
     data = read_or_resume(storage, metadata_uri, _KEPT_IN_MEMORY)
     if isinstance(data, bytes):
         return MetadataBytes(digest_of([data]), data)

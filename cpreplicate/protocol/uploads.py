@@ -6,12 +6,12 @@ from cpreplicate.core import uri
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.placement import METADATA, OWN
 from cpreplicate.protocol import lease
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.ledger import Ledger
-from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 
 
-def abort_left(replica: Replica, state: State, ledger: Ledger) -> list[str]:
+def abort_left(replica: HeldReplica, state: State, ledger: Ledger) -> list[str]:
     """Abort the uploads that runs of cpreplicate left when they died, and return their paths.
 
     There are some only where the storage `keeps_uploads`. They are of files that manifests and

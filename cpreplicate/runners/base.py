@@ -34,7 +34,8 @@ class Runner(Protocol):
     ) -> list[Outcome]:
         """Return one outcome for each action, in any order.
 
-        A failure is reported after further tries. `level` is how important the actions are among
+        What cancels the work of this thread (`storage.cancellation`) ends it. A failure is reported
+        after further tries. `level` is how important the actions are among
         those that run at the same time, 0 the most. `done` is called, from any thread, with each
         outcome once it is known, for a success perhaps more than once.
         """

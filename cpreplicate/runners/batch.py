@@ -222,7 +222,7 @@ def _copy_growing(
     started = time.monotonic()
     check = functools.partial(token.check, sides.target)
     source, target, extent = action[:3]
-    whole, prefix = copy_growing(source, target, extent, sides, check, moved)
+    whole, prefix = copy_growing(source, target, extent, sides, check, moved, action.inside)
     seconds = time.monotonic() - started
     return Outcome(target, *whole, seconds, prefix=prefix.bytes, prefix_crc32c=prefix.crc32c)
 
@@ -235,7 +235,8 @@ def _do(action: Task, sides: Sides, moved: Callable[[int], None]) -> tuple[int, 
         return checksum(action.target, sides.target, moved)
     if action.part is not None:
         return _copy_part(action, action.part, sides.target, moved)
-    return copy_file(action.source, action.target, action.extent, sides, moved=moved)
+    places = (action.source, action.target)
+    return copy_file(*places, action.extent, sides, None, moved, action.inside)
 
 
 def _copy_part(
@@ -244,9 +245,11 @@ def _copy_part(
     """Write a file of the target, or a member of a pack, as another file there."""
     length, crc32c = action.extent, part.crc32c
     if part.offset is None:
-        return copy_within(action.source, action.target, length, crc32c, side, moved)
+        places = (action.source, action.target)
+        return copy_within(*places, length, crc32c, side, moved, action.inside)
     whole = read_part(action.source, part.offset, length, crc32c, side, moved)
-    side.storage(action.target).put(action.target, lambda: [whole.data])
+    storage = side.storage(action.target, action.inside)
+    storage.put(action.target, lambda: [whole.data], lambda _length: moved(0))
     return len(whole.data), whole.crc32c
 
 

@@ -137,4 +137,5 @@ class Copies(RowSequence[Copy]):
             file.size,
             planned.token if file.segment else None,
             planned.stem if is_packed else None,
+            inside=planned.root.rstrip("/"),
         )

@@ -14,7 +14,7 @@ from cpreplicate.runners.batch import perform
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.tasks import Outcome, RunnerStopped, Task, Watcher, size_of
-from cpreplicate.storage import Sides
+from cpreplicate.storage import Sides, cancellation
 
 _TRIES = 3
 # The number of tasks whose work it does: small files wait more than they compute.
@@ -74,10 +74,17 @@ class InlineRunner:
     ) -> list[Out]:
         """Return what a function returns for each item, in order; several calls run at once."""
         is_here = bool(places) and all(uri.startswith("file:") for uri in places)
+        go_on = cancellation.current()
+
+        def checked(item: In) -> Out:
+            go_on()
+            with cancellation.cancellable(go_on):
+                return function(item)
+
         with ThreadPoolExecutor(
             self._streams or (_MAPPED_HERE if is_here else _MAPPED), "map"
         ) as pool:
-            return list(pool.map(function, items))
+            return list(pool.map(checked, items))
 
     def _perform(self, actions: Sequence[Task], done: Done | None) -> list[Outcome]:
         counter = _Counter(self._progress, done)
@@ -86,6 +93,9 @@ class InlineRunner:
             raise RunnerStopped
         try:
             return perform(actions, self._sides, self._streams, _SLOTS, counter, WRITERS)
+        except RunnerStopped:
+            cancellation.go_on()  # what stopped it is the better reason
+            raise
         finally:
             self._active.discard(counter)
             self._progress.end(counter)

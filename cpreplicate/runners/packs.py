@@ -220,14 +220,15 @@ class _OpenPack:
     def __init__(self, packer: _Packer, first: _Member) -> None:
         self._packer = packer
         self._first: _Member | None = first
-        stem = packer.members[first.number].pack
-        self._uri = f"{stem}-{uuid.uuid4().hex[:12]}"
+        copy = packer.members[first.number]
+        self._uri, self._inside = f"{copy.pack}-{uuid.uuid4().hex[:12]}", copy.inside
         self._placed: list[_Placed] = []
 
     def write(self) -> None:
         """Write the pack, then report its members as done."""
+        storage = self._packer.sides.target.storage(self._uri, self._inside)
         with cancellable(self._packer.go_on):
-            self._packer.sides.target.storage(self._uri).put(self._uri, self._content)
+            storage.put(self._uri, self._content, lambda _length: self._packer.go_on())
         for placed in self._placed:
             self._packer.settle(placed.number, self._outcome(placed))
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.protocol.lease import LeaseToken
-from cpreplicate.storage import DamagedPart, ShortSource, SourceMissing, Unreachable
+from cpreplicate.storage import DamagedPart, ShortSource, SourceMissing, Unreachable, cancellation
 
 # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
 SMALL = 4 << 20
@@ -30,7 +30,8 @@ class Copy(NamedTuple):
     `token` is set for a merged file, which grows: a run that lost its lease must not replace a
     longer copy of it. With a `pack`, the file becomes a member of a pack whose URI begins with this
     stem, and `target` is its logical URI. With a `part`, `source` is a file or a pack at the
-    target, and exactly `extent` bytes of it are copied.
+    target, and exactly `extent` bytes of it are copied. No directory is made but below `inside`,
+    the replica: it may be gone, as when its disk was unmounted.
     """
 
     source: str
@@ -40,6 +41,7 @@ class Copy(NamedTuple):
     token: LeaseToken | None = None
     pack: str | None = None
     part: Part | None = None
+    inside: str = ""
 
 
 class Read(NamedTuple):
@@ -118,15 +120,24 @@ def size_of(action: Task) -> int:
 
 
 class Watcher:
-    """An observer of a batch, called from any thread, which can cancel the batch."""
+    """An observer of a batch, called from any thread, which can cancel the batch.
+
+    What ends the work of the thread that creates it cancels the batch, too.
+    """
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
+        self._go_on = cancellation.current()
 
     def moved(self, count: int) -> None:  # noqa: ARG002  # subclasses use it
         """Record `count` more bytes moved. Raises `RunnerStopped` once the batch is cancelled."""
         if self._stopped.is_set():
             raise RunnerStopped
+        try:
+            self._go_on()
+        except Exception as error:
+            self.stop()
+            raise RunnerStopped from error
 
     def done(self, index: int, outcome: Outcome) -> None:
         """Record the outcome of an action, by its index in the batch."""

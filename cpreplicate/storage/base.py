@@ -112,6 +112,14 @@ class Storage(ABC):
         """The storage itself, without its wrappers."""
         return self
 
+    def inside(self, directory: str) -> Storage:  # noqa: ARG002  # most make no directories
+        """Return this storage for files below a directory that it never makes.
+
+        If the directory is gone, verbs that write raise `TargetGone`, where the storage can find
+        that out: what is copied to a place that was unmounted must not fill the disk below it.
+        """
+        return self
+
     def carry_out(
         self,
         verb: str,  # noqa: ARG002  # for wrappers

@@ -30,6 +30,15 @@ def cancellable(check: Callable[[], None]) -> Iterator[None]:
         CHECK.reset(token)
 
 
+def current() -> Callable[[], None]:
+    """Return what ends the work of this thread, for threads that work for it."""
+    return CHECK.get() or _go_on
+
+
+def _go_on() -> None:
+    """Nothing ends the work."""
+
+
 def go_on() -> None:
     """Raise the exception of the check if the work of this thread was cancelled."""
     check = CHECK.get()

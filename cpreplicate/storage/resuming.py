@@ -8,6 +8,7 @@ from typing import BinaryIO, cast
 
 from cpreplicate.storage.base import CHUNK, Storage, read_up_to
 from cpreplicate.storage.positioned import PositionedReader
+from cpreplicate.storage.reading import Reading
 
 
 class Resuming(PositionedReader):
@@ -17,7 +18,7 @@ class Resuming(PositionedReader):
     while it is read: the file was deleted, and then a read failed.
     """
 
-    def __init__(self, storage: Storage, uri: str, opened: BinaryIO | None = None) -> None:
+    def __init__(self, storage: Reading, uri: str, opened: BinaryIO | None = None) -> None:
         super().__init__(self._tried_again, lambda: self._end, self._drop)
         self._storage, self._uri, self._stream = storage, uri, opened
         self._end = storage.as_one("open", uri, self._open) if opened is None else _end(opened)
@@ -65,7 +66,7 @@ def _end(stream: BinaryIO) -> int:
     return stream.seek(0, io.SEEK_END)
 
 
-def resuming(storage: Storage, uri: str, opened: BinaryIO | None = None) -> BinaryIO:
+def resuming(storage: Reading, uri: str, opened: BinaryIO | None = None) -> BinaryIO:
     """Return a buffered stream of a file whose reads are tried again, each from its offset.
 
     `opened` is a stream of the file that is used as long as its reads succeed.
@@ -73,7 +74,7 @@ def resuming(storage: Storage, uri: str, opened: BinaryIO | None = None) -> Bina
     return cast(BinaryIO, io.BufferedReader(Resuming(storage, uri, opened), CHUNK))
 
 
-def read_or_resume(storage: Storage, uri: str, most: int) -> bytes | BinaryIO:
+def read_or_resume(storage: Reading, uri: str, most: int) -> bytes | BinaryIO:
     """Return the bytes of a file, or a stream of them if they are more than `most`.
 
     The file is opened once. Raises `FileNotFoundError`.

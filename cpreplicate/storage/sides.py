@@ -51,8 +51,8 @@ class Side:
     principal: str | None = None
     keytab: str | None = None
 
-    def storage(self, uri: str) -> Storage:
-        """Return the storage that holds a URI.
+    def storage(self, uri: str, inside: str = "") -> Storage:
+        """Return the storage that holds a URI; see `Storage.inside` for a directory of it.
 
         Raises `UsageError` for a scheme that no storage has, and for options that do not suffice,
         such as for a cluster that is not known.
@@ -66,7 +66,8 @@ class Side:
                 f"{filesystem}: the scheme {scheme}: is not supported. {hint}Supported schemes are"
                 f" {', '.join(STORAGES)}"
             )
-        return STORAGES[scheme](filesystem, self)
+        storage = STORAGES[scheme](filesystem, self)
+        return storage.inside(inside) if inside else storage
 
     def options_for(self, filesystem: str) -> dict[str, str]:
         """Return the options of the client of a filesystem such as `hdfs://dcA`."""

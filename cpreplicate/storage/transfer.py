@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 from cpreplicate.storage.base import CHUNK, SourceMissing, Storage, Streamed, read_up_to
+from cpreplicate.storage.cancellation import go_on
 from cpreplicate.storage.sides import Side, Sides
 from cpreplicate.storage.wrappers import limits
 
@@ -15,7 +16,8 @@ _MOST_COPIED_WITHIN = 5 << 30  # bytes that S3 copies by one request
 
 
 def _ignore(_count: int) -> None:
-    """Report nothing."""
+    """Report nothing. Raise if the work of this thread was cancelled."""
+    go_on()
 
 
 class Checksum(NamedTuple):
@@ -36,13 +38,15 @@ def copy_file(
     sides: Sides,
     check: Callable[[], None] | None = None,
     moved: Moved = _ignore,
+    inside: str = "",
 ) -> Checksum:
     """Copy a file of at least `extent` bytes. It appears at the target whole, or not at all.
 
     `check` is called when all is written and about to appear, and may raise. `moved` is called with
-    the number of bytes of each piece, and may raise to cancel the copy.
+    the number of bytes of each piece, and before the file appears; it may raise to cancel the copy.
+    No directory is made but below `inside`, if that is given: see `Storage.inside`.
     """
-    return _copied(source, target, extent, sides, check, _Crc(sides.target, moved))
+    return _copied(source, target, extent, sides, check, _Crc(sides.target, moved), inside)
 
 
 def copy_growing(
@@ -52,12 +56,13 @@ def copy_growing(
     sides: Sides,
     check: Callable[[], None] | None = None,
     moved: Moved = _ignore,
+    inside: str = "",
 ) -> tuple[Checksum, Checksum]:
     """Copy a file as `copy_file` does that may grow later, and return the checksum of its first
     `extent` bytes, too.
     """
     crc = _Crc(sides.target, moved, extent)
-    whole = _copied(source, target, extent, sides, check, crc)
+    whole = _copied(source, target, extent, sides, check, crc, inside)
     assert crc.prefix is not None, "a file that is shorter than its extent is not copied"
     return whole, Checksum(extent, crc.prefix)
 
@@ -69,12 +74,14 @@ def _copied(
     sides: Sides,
     check: Callable[[], None] | None,
     crc: _Crc,
+    inside: str,
 ) -> Checksum:
-    reading, writing = sides.source.storage(source), sides.target.storage(target)
+    reading, writing = sides.source.storage(source), sides.target.storage(target, inside)
 
     def expect(length: int) -> None:
         if length < extent:
             raise ShortSource(f"{source} has {length} bytes, the checkpoint needs {extent}")
+        crc.moved(0)
         if check is not None:
             check()
 
@@ -119,14 +126,21 @@ def read_whole(source: str, extent: int, sides: Sides, moved: Moved = _ignore) -
 
 
 def copy_within(
-    uri: str, new_uri: str, length: int, crc32c: int, side: Side, moved: Moved = _ignore
+    uri: str,
+    new_uri: str,
+    length: int,
+    crc32c: int,
+    side: Side,
+    moved: Moved = _ignore,
+    inside: str = "",
 ) -> Checksum:
     """Copy a file of a side to another place there, if it has this length and CRC32C.
 
     The service copies it where it can, else it is read and written. Raises `SourceMissing` and
-    `DamagedPart`; then no file with other content stays at the new place.
+    `DamagedPart`; then no file with other content stays at the new place. `inside` is as of
+    `copy_file`.
     """
-    storage = side.storage(new_uri)
+    storage = side.storage(new_uri, inside)
     if storage.copies_within and length <= _MOST_COPIED_WITHIN:
         copied = _copied_by_service(uri, new_uri, length, side)
         if copied != (length, crc32c):
@@ -139,6 +153,7 @@ def copy_within(
     def expect(copied: int) -> None:
         if (copied, crc.value) != (length, crc32c):
             raise _damaged(uri)
+        moved(0)
 
     storage.put(new_uri, lambda: crc.over(_opened(side.storage(uri), uri)), expect)
     return Checksum(length, crc32c)

@@ -34,7 +34,7 @@ class EmulatedSite(Side):
     bandwidth: float = 40e6
     latency: float = 0.02
 
-    def storage(self, uri: str) -> Storage:  # noqa: ARG002  # there is but one
+    def storage(self, uri: str, inside: str = "") -> Storage:  # noqa: ARG002  # there is but one
         return _storage(self.bandwidth, self.latency)
 
 

@@ -23,7 +23,7 @@ from cpreplicate.operations.sync import sync as sync_operation
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.upkeep import promote, relocate, sweep
 from cpreplicate.protocol import lease
-from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import TEMPORARY
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
@@ -399,9 +399,9 @@ def without_checks(patch: pytest.MonkeyPatch) -> None:
     """No run looks at its lease again once it has it, nor removes what those before it left
     half-written.
     """
-    patch.setattr(lease.Lease, "check", lambda _self: None)
+    patch.setattr(lease.Lease, "check", lambda _self, _seconds=0.0: None)
     patch.setattr(lease.LeaseToken, "check", lambda _self, _side: None)
-    patch.setattr(Replica, "without_unfinished", lambda _self: True)
+    patch.setattr(HeldReplica, "without_unfinished", lambda _self: True)
 
 
 def test_a_protocol_that_does_not_check_its_lease_again_is_detected():

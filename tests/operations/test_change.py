@@ -142,13 +142,13 @@ def test_a_delete_that_comes_too_late_is_not_made_and_not_tried_again(tmp_path):
 
 def test_a_run_that_lost_its_lease_deletes_nothing_more(tmp_path, monkeypatch):
     replica = Replica(f"file:{synced(tmp_path, {1: FILES})}", Side())
-    with change.opened(replica, lambda _lease: examine(replica)) as opened:
+    with change.opened(replica, examine) as opened:
         runner = opened.runner
         real, runs = runner.run, []
 
         def run(actions):
             runs.append(len(actions))
-            replica.storage.delete(replica.uri_of(".cpreplicate/lease"))
+            Side().storage(replica.root).delete(replica.uri_of(".cpreplicate/lease"))
             return real(actions)
 
         monkeypatch.setattr(runner, "run", run)
@@ -169,7 +169,7 @@ def test_a_run_whose_executors_do_not_answer_while_they_delete_leaves_its_lease_
         raise EngineLost(errno.ETIMEDOUT, "no executor answers", "spark://h:7077")
 
     def delete():
-        with change.opened(replica, lambda _lease: examine(replica)) as opened:
+        with change.opened(replica, examine) as opened:
             monkeypatch.setattr(opened.runner, "run", run)
             opened.delete(sorted(FILES))
 

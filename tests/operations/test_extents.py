@@ -11,11 +11,11 @@ from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import sweep
 from cpreplicate.operations.verify import ALL, NOTHING, Verification, verify
-from cpreplicate.protocol import manifest, replica
+from cpreplicate.protocol import manifest
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support.jobs import JOB, write_checkpoint, write_merged
-from tests.support.replicas import aged
+from tests.support.replicas import aged, held
 
 MERGED = "shared/merged"
 # extent of the point, bytes that the file had when it was copied for it
@@ -127,7 +127,8 @@ def test_a_point_whose_file_was_kept_from_an_older_one_is_proved_by_what_was_cop
 
 def test_a_manifest_of_an_earlier_version_proves_the_bytes_that_were_copied(grown):
     older = listed(grown, "chk-1")._replace(prefixes=NO_PREFIXES)
-    replica.Replica(f"file:{grown}", Side()).write_manifest("chk-1", older)
+    with held(grown) as changed:
+        changed.write_manifest("chk-1", older)
     assert verified(grown, "chk-1").restorable
     flip(grown / MERGED, FIRST[1])
     assert verified(grown, "chk-1").restorable

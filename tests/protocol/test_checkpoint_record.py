@@ -19,7 +19,7 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support.jobs import JOB, write_checkpoint
-from tests.support.replicas import FILES, NEXT
+from tests.support.replicas import FILES, NEXT, held
 
 COMPLETED = {1: 1_700_000_000.25, 2: 1_700_000_060.5}
 
@@ -132,7 +132,8 @@ class TestARecordWithOtherDigests:
         replica = Replica(f"file:{root}/dcB/{JOB}", Side())
         record = read_record(replica, "chk-1")
         assert record is not None
-        write_record(replica, "chk-1", record._replace(digests=(Digest(1, 2),)))
+        with held(root / "dcB" / JOB) as changed:
+            write_record(changed, "chk-1", record._replace(digests=(Digest(1, 2),)))
         return root
 
     def test_is_replaced_by_the_manifest_of_the_metadata_that_is_there(self, late):

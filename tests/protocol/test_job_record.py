@@ -6,15 +6,15 @@ import pytest
 
 from cpreplicate.protocol import job_record
 from cpreplicate.protocol.job_record import JobRecord, read_job_record, record_job
-from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import Side
+from tests.support.replicas import held
 
 ONE, TWO = f"{1:032x}", f"{2:032x}"
 
 
 @pytest.fixture
 def replica(tmp_path):
-    return Replica(f"file:{tmp_path}", Side())
+    with held(tmp_path) as replica:
+        yield replica
 
 
 def read(replica):

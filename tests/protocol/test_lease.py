@@ -1,8 +1,11 @@
 """One run at a time writes to a replica."""
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.errors import LeaseHeld
+from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, TargetGone
 from cpreplicate.protocol import json_files, lease
 from cpreplicate.protocol.processes import own_process
-from cpreplicate.storage import Side
+from cpreplicate.storage import Side, Transient
+from cpreplicate.storage.cancellation import go_on
 from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
@@ -296,6 +300,92 @@ def test_check_raises_lease_held_if_the_lease_was_lost(replica):
         with pytest.raises(LeaseHeld, match="lost its lease"):
             hold.check()
     assert json.loads(path.read_text())["token"] == "another"
+
+
+class Unreachable(StorageWrapper):
+    """A storage whose reads of the lease fail while `is_down`."""
+
+    is_down, failed = False, 0
+
+    def read(self, uri, offset=0, count=None):
+        if self.is_down:
+            self.failed += 1
+            raise Transient(errno.EIO, "down", uri)
+        return super().read(uri, offset, count)
+
+
+def test_a_heartbeat_that_finds_the_lease_lost_ends_what_works_under_it(replica):
+    def lost():
+        try:
+            go_on()
+        except LeaseHeld:
+            return True
+        return False
+
+    with lease.acquire(f"file:{replica}", Side(), heartbeat=0.02):
+        go_on()
+        (replica / ".cpreplicate" / "lease").unlink()
+        wait_until(lost, "a heartbeat that finds the lease gone")
+        with pytest.raises(LeaseHeld, match="is gone: another run removed it"):
+            go_on()
+
+
+def test_a_heartbeat_that_does_not_reach_the_storage_ends_nothing(replica):
+    storage = Unreachable(Side().storage("file:/"))
+    with (
+        serving("file", storage),
+        lease.acquire(f"file:{replica}", Side(), heartbeat=0.02) as hold,
+    ):
+        storage.is_down = True
+        wait_until(lambda: storage.failed > 3, "heartbeats that fail")
+        go_on()
+        storage.is_down, first = False, hold.until()
+        wait_until(lambda: hold.until() > first, "a heartbeat")
+        go_on()
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("went"), CopyFailed("went"), Refused("went")])
+def test_whatever_fails_in_a_run_that_lost_its_lease_it_is_reported_as_lost(replica, error):
+    def fail(loses):
+        with lease.acquire(f"file:{replica}", Side()):
+            (replica / ".cpreplicate" / "lease").unlink() if loses else None
+            raise error
+
+    with pytest.raises(type(error)):
+        fail(False)
+    with pytest.raises(LeaseHeld) as lost:
+        fail(True)
+    assert lost.value.__cause__ is error
+
+
+def test_a_replica_that_went_is_reported_as_gone(replica):
+    with lease.acquire(f"file:{replica}", Side()) as hold:
+        shutil.rmtree(replica)
+        with pytest.raises(TargetGone):
+            hold.check()
+    assert not replica.exists()
+
+
+def test_a_replica_that_is_to_be_there_is_not_made(replica):
+    with pytest.raises(TargetGone), lease.acquire(f"file:{replica}", Side(), makes_root=False):
+        pass
+    assert not replica.exists()
+
+
+def test_a_take_over_that_stands_still_is_waited_for_no_longer_than_allowed(replica):
+    leave_behind(replica, host="elsewhere", expires=1.0)
+    descriptor = os.open(replica / ".cpreplicate", os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # as a process that was stopped in a take-over
+        with (
+            pytest.raises(LeaseHeld, match=r"left by cron@elsewhere.*is being taken over"),
+            lease.acquire(f"file:{replica}", Side()),
+        ):
+            pass
+    finally:
+        os.close(descriptor)
+    with lease.acquire(f"file:{replica}", Side()):
+        pass
 
 
 def test_a_holder_stops_before_others_may_take_its_lease_over(replica, monkeypatch):

@@ -22,7 +22,7 @@ from tests.support.adopting import SHARED, Adopted
 from tests.support.commandline import run
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.registry import serving
-from tests.support.replicas import FILES, aged, paths, synced
+from tests.support.replicas import FILES, aged, held, paths, synced
 from tests.support.tracing import Tracing
 
 ON = PackOptions("on", 1 << 20)
@@ -241,7 +241,8 @@ class TestACheckpointThatCannotBeRead:
         assert unreadable.there() == FILES.keys()
 
     def test_that_a_former_version_adopted_is_no_reason_where_nothing_is_deleted(self, unreadable):
-        publication.adopt(Replica(f"file:{unreadable.replica}", Side()), "chk-2")
+        with held(unreadable.replica) as changed:
+            publication.adopt(changed, "chk-2")
         assert unreadable.sync(adopt=True, keep=2).committed
         with pytest.raises(Refused, match="cannot be read"):
             unreadable.sweep()

@@ -8,7 +8,6 @@ import pytest
 from cpreplicate.core.placement import OWN
 from cpreplicate.operations.upkeep import sweep
 from cpreplicate.protocol import publication, replica_state
-from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Transient
@@ -16,7 +15,7 @@ from cpreplicate.storage.backends.local import LocalStorage
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB
 from tests.support.registry import serving
-from tests.support.replicas import DAY, FILES, NEXT, aged, paths, synced
+from tests.support.replicas import DAY, FILES, NEXT, aged, held, paths, synced
 from tests.support.tracing import Tracing
 
 METADATA = "chk-1/_metadata"
@@ -39,15 +38,15 @@ def opened(path, change=lambda: None):
         replica = Replica(f"file:{path}", Side())
         earlier = replica_state.examine(replica)
         change()
-        with acquire(replica.root, replica.side):
+        with held(path) as replica:
             tracing.calls.clear()
-            state = replica_state.examine(replica, is_alone=True, former=earlier)
+            state = replica_state.examine(replica, earlier)
             reads = {
                 uri.removeprefix(f"{replica.root}/")
                 for verb, uri in tracing.calls
                 if verb == "open"
             }
-            truth = replica_state.examine(replica, is_alone=True)
+            truth = replica_state.examine(replica)
     parts = ("marker", "committed", "adopted", "unrecorded", "records", "stale")
     return reads, all(getattr(state, part) == getattr(truth, part) for part in parts)
 
@@ -150,7 +149,8 @@ class TestAMetadataThatIsListedButNotOpened:
     def test_keeps_its_record(self, lost):
         replica, _ = lost
         before = paths(replica)
-        publication.forget(Replica(f"file:{replica}", Side()), "chk-2")
+        with held(replica) as changed:
+            publication.forget(changed, "chk-2")
         assert paths(replica) == before
 
 

@@ -6,14 +6,14 @@ import pytest
 
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import seal
-from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.seal import Seal
-from cpreplicate.storage import Side
+from tests.support.replicas import held
 
 
 @pytest.fixture
 def replica(tmp_path):
-    return Replica(f"file:{tmp_path}/job's", Side())
+    with held(tmp_path / "job's") as replica:
+        yield replica
 
 
 def content(replica):

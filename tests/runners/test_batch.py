@@ -6,10 +6,12 @@ import time
 
 import pytest
 
-from cpreplicate.runners import Copy, Delete, RunnerStopped
+from cpreplicate.errors import CpreplicateError
+from cpreplicate.runners import Copy, Delete, ExecutionOptions, RunnerStopped
 from cpreplicate.runners.batch import perform
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.storage import Side, Sides, Transient
+from cpreplicate.storage import Side, Sides, Transient, checksum
+from cpreplicate.storage.cancellation import cancellable
 from cpreplicate.storage.working import waiting
 from cpreplicate.storage.wrappers.limits import Limited, new_limits
 from cpreplicate.storage.wrappers.retry import Retrying
@@ -56,6 +58,62 @@ def test_what_waits_for_its_turn_or_for_a_server_ends_when_it_is_no_longer_wante
         with pytest.raises(RunnerStopped):
             runner.run(copies)
         timer.join()
+
+
+class Ended(CpreplicateError):
+    """What ends the work of a caller, as a lease that is lost does."""
+
+
+class EndsAtLook:
+    """Ends the work of a caller at a look of this number."""
+
+    def __init__(self, number):
+        self._left, self._lock = number, threading.Lock()
+
+    def __call__(self):
+        with self._lock:
+            self._left -= 1
+            if self._left < 0:
+                raise Ended("no longer wanted")
+
+
+@pytest.mark.parametrize("pack", [None, "memory:/target/packed/run"])
+def test_what_ends_the_work_of_the_caller_ends_its_copies(memory, pack):
+    copies = [Copy(SOURCE, f"memory:/target/{number}", 9, pack=pack) for number in range(400)]
+    with (
+        InlineRunner(Sides(), ExecutionOptions(parallelism=1)) as runner,
+        pytest.raises(Ended),
+        cancellable(EndsAtLook(40)),
+    ):
+        runner.run(copies)
+    there = len(memory.list("memory:/target")) + len(memory.list("memory:/target/packed"))
+    assert there < 40
+
+
+@pytest.mark.usefixtures("memory")
+def test_what_ends_the_work_of_the_caller_ends_what_it_maps():
+    read = []
+
+    def read_it(number):
+        read.append(number)
+        return checksum(SOURCE, Side())
+
+    with (
+        InlineRunner(Sides(), ExecutionOptions(parallelism=1)) as runner,
+        pytest.raises(Ended),
+        cancellable(EndsAtLook(40)),
+    ):
+        runner.map(read_it, range(400))
+    assert len(read) < 40
+
+
+@pytest.mark.usefixtures("memory")
+def test_what_ends_the_work_of_one_caller_ends_no_other_work_of_a_runner():
+    copies = [Copy(SOURCE, f"memory:/target/{number}", 9) for number in range(4)]
+    with InlineRunner(Sides()) as runner:
+        with pytest.raises(Ended), cancellable(EndsAtLook(0)):
+            runner.run(copies)
+        assert not any(outcome.error for outcome in runner.run(copies))
 
 
 def test_a_source_that_is_missing_is_not_tried_again(memory):

@@ -47,7 +47,6 @@ class Interleaving:
         self._condition = threading.Condition()
         self._waiting: dict[int, deque[_Waiting]] = {}
         self._granted: int | None = None
-        self._blocked: set[int] = set()
         self._threads = [
             # what raises while it plays must not wait for them
             threading.Thread(target=self._live, args=(number, run), daemon=True)
@@ -56,7 +55,7 @@ class Interleaving:
 
     def play(self) -> None:
         """Run all to their ends; `outcomes` has what each gave or raised."""
-        self._disk.hook, self._disk.waiting = self._at_a_step, self._at_a_lock
+        self._disk.hook = self._at_a_step
         with _children_belong_to_their_parents():
             for number, thread in enumerate(self._threads):
                 thread.run_number = number  # type: ignore[attr-defined]
@@ -65,7 +64,7 @@ class Interleaving:
                 pass
             for thread in self._threads:
                 thread.join(_PATIENCE)
-        self._disk.hook, self._disk.waiting = lambda *_: None, lambda _: None
+        self._disk.hook = lambda *_: None
 
     def _turn(self) -> bool:
         """Wait until nobody moves, then let one move; False when all have ended."""
@@ -89,21 +88,8 @@ class Interleaving:
     def _nobody_moves(self) -> bool:
         if self._granted is not None:
             return False
-        still = {*self._waiting, *self.outcomes, *self._blocked}
+        still = {*self._waiting, *self.outcomes}
         return len(still) == len(self._threads)
-
-    def _at_a_lock(self, waits: bool) -> None:
-        """Go on without a run that waits for the lock of another one, until that gives it back."""
-        number = getattr(threading.current_thread(), "run_number", None)
-        if number is None:
-            return
-        with self._condition:
-            if waits:
-                self._settle(number)
-                self._blocked.add(number)
-            else:
-                self._blocked.clear()
-            self._condition.notify()
 
     def _at_a_step(self, moment: Moment, verb: str, uri: str) -> None:
         number = getattr(threading.current_thread(), "run_number", None)
@@ -127,7 +113,6 @@ class Interleaving:
                 self._condition.notify()
 
     def _settle(self, number: int) -> None:
-        self._blocked.discard(number)
         if self._granted == number:
             self._granted = None
 

@@ -157,7 +157,7 @@ BUGS = (
         (
             f"{_SYNC}.sync",
             "_checked_again",
-            "return examined(source_state, replica, is_alone=True, former=former)",
+            "return examined(source_state, replica, former)",
             "return former",
         ),
         by="held up, overtaken, history",
@@ -288,7 +288,7 @@ BUGS = (
         "the lease is not checked again",
         "step 1: a run that lost its lease publishes and deletes nothing",
         ("protocol.lease", "Lease.check", "if json_files.now() > self.until()", "if False"),
-        ("protocol.lease", "LeaseToken.check", "if _token_of(holder) != self.token", "if False"),
+        ("protocol.lease", "LeaseToken.check", "if _token_of(holder) == self.token", "if True"),
         by="held up, overtaken",
     ),
     _bug(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import google_crc32c
 
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.protocol import lease, seal
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.journal import JournalRow, JournalWriter
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
@@ -40,6 +43,21 @@ def synced(root: Path, checkpoints: Mapping[int, Mapping[str, int]], **options: 
             lambda _line: None,
         )
     return root / "dcB" / JOB
+
+
+@contextmanager
+def held(replica: Path, side: Side | None = None) -> Iterator[HeldReplica]:
+    """The replica while its lease is held: what changes it by hand does so under the lease."""
+    side = side or Side()
+    with lease.acquire(f"file:{replica}", side) as taken:
+        yield HeldReplica(f"file:{replica}", side, taken)
+
+
+def sealed(replica: Path, checkpoint: str, side: Side | None = None) -> Path:
+    """The replica, sealed for a checkpoint as by `promote`."""
+    with held(replica, side) as changed:
+        seal.seal(changed, checkpoint)
+    return replica
 
 
 def recorded(replica: Path, *names: str, days: float = 2) -> None:

@@ -7,10 +7,8 @@ import shutil
 from pathlib import Path
 
 from cpreplicate.protocol.job_record import JobRecord, record_job
-from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import Side
 from tests.support import jobs
-from tests.support.replicas import FILES, synced
+from tests.support.replicas import FILES, held, synced
 
 FIRST, SECOND, THIRD = "0a" * 16, "0b" * 16, "1c" * 16
 HOUR = 3600.0
@@ -42,6 +40,6 @@ class Roots:
         record = json.loads((own / "chk-1.json").read_text())
         (own / "chk-1.json").write_text(json.dumps({**record, "completed": completed}))
         if name is not None:
-            replica = Replica(f"file:{place}", Side())
-            record_job(replica, replica.own_files(), JobRecord(name, since))
+            with held(place) as replica:
+                record_job(replica, replica.own_files(), JobRecord(name, since))
         return place

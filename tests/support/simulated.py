@@ -72,15 +72,13 @@ class SimulatedDisk(RenamingStorage):
     the step, what it raises "torn" in the midst of it: a write has left a random part of its bytes,
     a rename by links both names. With `links` a rename that does not replace is link(2) and
     unlink(2), and a file is taken over under a lock, as on a local filesystem; else both are as on
-    HDFS. A thread that waits for that lock calls `waiting(True)` before, and who gives the lock
-    back calls `waiting(False)`: from then on one of those who waited moves again.
+    HDFS. Who finds that lock taken does not wait for it.
     """
 
     def __init__(
         self, state: State | None = None, clock: Clock | None = None, links: bool = False
     ) -> None:
         self.hook: Hook = lambda *_: None
-        self.waiting: Callable[[bool], None] = lambda _: None
         self.clock = clock or Clock()
         self.links = links
         self.pieces = 2  # writes that a chunk of content takes
@@ -88,8 +86,7 @@ class SimulatedDisk(RenamingStorage):
         self._tree: dict[str, Mapping[str, File | None]] = dict(state or {})
         self._links: dict[str, str] = {}  # symbolic links to directories
         self._lock = threading.RLock()
-        self._take_overs = threading.Condition()
-        self._is_taking_over = False
+        self._take_overs = threading.Lock()
         self._draw = random.Random(0)
 
     def snapshot(self) -> State:
@@ -204,28 +201,16 @@ class SimulatedDisk(RenamingStorage):
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
         if not self.links:
             return super().take_over(uri, seen, data)
-        with contextlib.suppress(FileNotFoundError), self._taking_over():
-            with self.open(uri) as stream:
-                as_seen = stream.read() == seen
-            if as_seen:
-                self.put(uri, lambda: [data])
-            return as_seen
-        return False
-
-    @contextlib.contextmanager
-    def _taking_over(self) -> Iterator[None]:
-        with self._take_overs:
-            while self._is_taking_over:
-                self.waiting(True)
-                self._take_overs.wait()
-            self._is_taking_over = True
+        if not self._take_overs.acquire(blocking=False):
+            return False
         try:
-            yield
+            with contextlib.suppress(FileNotFoundError), self.open(uri) as stream:
+                if stream.read() == seen:
+                    self.put(uri, lambda: [data])
+                    return True
+            return False
         finally:
-            with self._take_overs:
-                self._is_taking_over = False
-                self.waiting(False)
-                self._take_overs.notify_all()
+            self._take_overs.release()
 
     def delete(self, uri: str, durable: bool = False) -> bool:  # noqa: ARG002  # memory has no order to keep
         uri = self._followed(uri)

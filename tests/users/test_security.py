@@ -19,12 +19,11 @@ from click.testing import CliRunner
 from cpreplicate.cli.commands import cli
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.protocol import lease, seal
-from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
 from tests.support.jobs import JOB, write_checkpoint
-from tests.support.replicas import FILES
+from tests.support.replicas import FILES, sealed
 from tests.support.s3 import s3fs_options
 from tests.support.waiting import PATIENCE
 
@@ -132,7 +131,7 @@ def test_a_seal_and_a_lease_hold_no_secret(tmp_path):
     )
     report = sync.sync(request, lambda _line: None)
     replica = tmp_path / "dcB" / JOB
-    seal.seal(Replica(f"file:{replica}", side), "chk-1")
+    sealed(replica, "chk-1", side)
     with lease.acquire(f"file:{replica}", side, heartbeat=PATIENCE):  # a heartbeat is a file
         notes = [each.read_bytes() for each in (replica / ".cpreplicate").iterdir()]
     assert len(notes) == 5  # marker, record, manifest, seal and lease

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cpreplicate.errors import LeaseHeld, Refused
+from cpreplicate.errors import LeaseHeld, Refused, TargetGone
 from cpreplicate.operations.change import some
 from cpreplicate.operations.sync.copy import SyncChange
 from cpreplicate.protocol import needed, publication
@@ -44,11 +44,11 @@ def _delete_old(run: SyncChange, unused_packs: Sequence[str]) -> CleanedUp:
         if targets or plan.dropped:
             needed.refuse_later(run.replica, run.state, {*plan.dropped, plan.checkpoint})
         for name in plan.dropped:
-            publication.withdraw(run.replica, name, run.lease)
+            publication.withdraw(run.replica, name)
         if run.request.async_deletes:
             return CleanedUp(tuple(targets))
         return CleanedUp(warnings=_delete(run, targets))
-    except (LeaseHeld, EngineLost) as error:
+    except (LeaseHeld, TargetGone, EngineLost) as error:
         left = f"{committed}. Files that were to be deleted are left to `sweep`"
         return CleanedUp(warnings=(f"{error}. {left}",))
     except Refused as error:
@@ -79,7 +79,7 @@ def _end_journal(run: SyncChange, listed: Manifest) -> tuple[str, ...]:
     """
     try:
         run.end(run.left_over(), [listed, *run.described(run.kept_beside())])
-    except (LeaseHeld, OSError, Refused) as error:
+    except (LeaseHeld, TargetGone, OSError, Refused) as error:
         warning = (
             f"{error}. {run.plan.checkpoint} was committed before that. Files of earlier runs were"
             " not looked for, and the journal of this run stays until a later run removes it"

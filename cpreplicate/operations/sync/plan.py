@@ -339,6 +339,7 @@ def repack_tasks(plan: Plan, replica: Replica, pack_stem: str) -> list[Copy]:
             member.length,
             pack=replica.uri_of(pack_stem),
             part=Part(member.offset, member.crc32c),
+            inside=replica.root,
         )
         for path, member in plan.moving.items()
         if member.crc32c is not None
@@ -365,11 +366,10 @@ def rewritten(
 def examined(
     source_state: SourceState,
     replica: Replica,
-    is_alone: bool = False,
     former: State | None = None,
 ) -> State:
     """Return the state of the replica's directory. Raise `Refused` if a sync must not change it."""
-    state = replica_state.examine(replica, is_alone, former)
+    state = replica_state.examine(replica, former)
     if state.marker is None:
         refuse_replica_as_root(
             source_state.request.target_root, source_state.source.job, replica.storage

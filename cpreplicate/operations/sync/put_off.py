@@ -12,6 +12,7 @@ from cpreplicate.operations.change import Change, opened, some
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import needed, ownership, replica_state, seal
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import choose_runner
@@ -51,7 +52,7 @@ class Backlog:
         if not self.targets:
             return
         replica = Replica(self.replica, self.request.sides.target)
-        with opened(replica, lambda _lease: self._examined(replica), notify=notify) as change:
+        with opened(replica, self._examined, notify=notify) as change:
             if change.state.unrecorded:
                 return  # the next sync accepts what a job completed since the last one
             needed_now = needed.needed(replica, change.state)
@@ -81,10 +82,10 @@ class Backlog:
                 f" {some(sorted(replaced))}"
             )
 
-    def _examined(self, replica: Replica) -> State:
+    def _examined(self, replica: HeldReplica) -> State:
         """Return the state of the replica. Raise `Refused` if its files must not be deleted."""
         seal.refuse_sealed(replica)
-        state = replica_state.examine(replica, is_alone=True)
+        state = replica_state.examine(replica)
         is_adopted = state.marker is not None and state.marker.adopted
         ownership.refuse_foreign(state, replica, self.request.adopt and is_adopted)
         return state

@@ -145,6 +145,7 @@ def tasks(
             place.length,
             pack=stem if target in packed else None,
             part=Part(place.offset, place.crc32c),
+            inside=replica.root,
         )
         for target, place in reused.items()
     ]

@@ -30,7 +30,7 @@ from cpreplicate.operations.sync.report import Report, phases, refuse_too_many_d
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState, read_source, target_replica
 from cpreplicate.protocol import same_place
-from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
@@ -59,7 +59,7 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
 
     # Step 1, lease: what was checked is checked again under it
     absent = replica.absent_directories() if state.marker is None else ()
-    check_again = partial(_checked_again, source_state, replica, state)
+    check_again = partial(_checked_again, source_state, state)
     with opened(replica, check_again, request.lock_wait, notify, absent) as change:
         # Step 2, copy, begins with the plan
         run = SyncChange.of(change, source_state)
@@ -112,17 +112,15 @@ def _nothing_to_do(source_state: SourceState, replica: Replica, state: State) ->
     return plan if is_done(plan, state, ledger, source_state) else None
 
 
-def _checked_again(
-    source_state: SourceState, replica: Replica, former: State, lease: Lease
-) -> State:
+def _checked_again(source_state: SourceState, former: State, replica: HeldReplica) -> State:
     """Return the state of the replica's directory under the lease.
 
     Raises `Refused` if the lease shows that source and target are one directory, or as `examined`.
     """
     _log.debug("took the lease of %s", replica.root)
     side, root = source_state.request.sides.source, source_state.source.root
-    same_place.refuse_same_place(replica, lease.token, side, root, former.marker is None)
-    return examined(source_state, replica, is_alone=True, former=former)
+    same_place.refuse_same_place(replica, replica.lease.token, side, root, former.marker is None)
+    return examined(source_state, replica, former)
 
 
 def _log_plan(plan: Plan) -> None:

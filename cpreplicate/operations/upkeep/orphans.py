@@ -144,14 +144,14 @@ def _of_these(paths: Collection[str], columns: Iterable[Texts]) -> Iterator[list
             yield chosen(asked, rows_of(asked, column) >= 0).to_pylist()
 
 
-def examine(replica: Replica, is_alone: bool = False) -> State:
+def examine(replica: Replica) -> State:
     """Return the state of a replica that upkeep may change.
 
     Raises `Refused` if others keep checkpoints there, or a `_metadata` cannot be read. Raises
     `NotThere` if nothing is there, `Transient` if the storage cannot be reached.
     """
     try:
-        state = replica_state.examine(replica, is_alone)
+        state = replica_state.examine(replica)
     except Transient:
         raise
     except (OSError, MetadataError) as error:
@@ -166,10 +166,10 @@ def examine(replica: Replica, is_alone: bool = False) -> State:
     return state
 
 
-def examine_unsealed(replica: Replica, is_alone: bool = False) -> State:
+def examine_unsealed(replica: Replica) -> State:
     """Return the state as `examine` does. Raise `Sealed` if the replica was promoted."""
     seal.refuse_sealed(replica)
-    return examine(replica, is_alone)
+    return examine(replica)
 
 
 def refuse_newer_files(replica: Replica, state: State) -> None:

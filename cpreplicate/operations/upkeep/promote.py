@@ -27,7 +27,8 @@ from cpreplicate.operations.upkeep.kafka_check import KafkaAsked, KafkaCheck
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate_held, would_rewrite
 from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
 from cpreplicate.protocol import ownership, seal
-from cpreplicate.protocol.lease import Lease, acquire
+from cpreplicate.protocol.held import HeldReplica
+from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import read_metadata
@@ -99,7 +100,7 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
     refuse_no_replica(replica.root, replica.side)
     _refuse_unready(replica, request)  # before a lease is written where no replica is
     seen = request.seen or source_of(replica, request.source)
-    with _leased(replica, request, notify) as lease:
+    with _leased(replica, request, notify) as held:
         state = _refuse_unready(replica, request)
         strays = _strays(replica, state) if state is not None else ()
         verification, checked = _verified(replica, state, request, notify)
@@ -108,10 +109,10 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
             name, is_asked = found.checkpoint, request.with_positions
             return replace(found, positions=positions_in(replica, name) if is_asked else None)
         _refuse_lagging(found, request.max_lag)
-        if lease is None:
+        if held is None:
             _try(replica, state, found.checkpoint)
         elif state is not None:
-            _seal(replica, found.checkpoint, lease, notify)
+            _seal(held, found.checkpoint, notify)
     return _with_start(found, replica, request)
 
 
@@ -172,10 +173,9 @@ def _absolute(replica: Replica) -> RelocateRequest:
     return RelocateRequest(replica.root, "absolute")
 
 
-def _seal(replica: Replica, name: str, lease: Lease, notify: Notify) -> None:
-    relocate_held(replica, [name], _absolute(replica), lease)
+def _seal(replica: HeldReplica, name: str, notify: Notify) -> None:
+    relocate_held(replica, [name], _absolute(replica))
     operators = read_metadata(replica.uri_of(name), replica.side).metadata.operators
-    lease.check()
     seal.seal(replica, name, (operator.id for operator in operators))
     notify(f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`")
 
@@ -217,11 +217,15 @@ def _verified(
 
 
 @contextmanager
-def _leased(replica: Replica, request: PromoteRequest, notify: Notify) -> Iterator[Lease | None]:
+def _leased(
+    replica: Replica, request: PromoteRequest, notify: Notify
+) -> Iterator[HeldReplica | None]:
     """Take the lease. If nothing is to be changed, only raise `LeaseHeld` if that is not free."""
     if not request.dry_run:
-        with acquire(replica.root, replica.side, request.lock_wait, notify) as lease:
-            yield lease
+        with acquire(
+            replica.root, replica.side, request.lock_wait, notify, makes_root=False
+        ) as lease:
+            yield HeldReplica(replica.root, replica.side, lease)
         return
     refuse_held(replica)
     yield None

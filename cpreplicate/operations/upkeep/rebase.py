@@ -117,7 +117,7 @@ def rebase(request: RebaseRequest, notify: Notify) -> Rebase:
         _refuse_files_of_others(replica, Ledger(replica, state), planned.result.name)
         _try(replica, state, request.lock_wait, notify)
         return planned.result
-    with opened(replica, lambda _lease: _examine(replica), request.lock_wait, notify) as change:
+    with opened(replica, _examine, request.lock_wait, notify) as change:
         planned = _planned(replica, change.state, request, notify)
         return _write(planned, change)
 
@@ -139,7 +139,7 @@ def forget(
         return Forgotten(replica.root, checkpoint.name, True)
     with opened(
         replica,
-        lambda _lease: orphans.examine_unsealed(replica, is_alone=True),
+        orphans.examine_unsealed,
         lock_wait,
         notify,
     ) as change:
@@ -166,7 +166,7 @@ def _forget(change: Change, checkpoint: CommittedCheckpoint) -> list[str]:
     gone = _proven(gone, change)
     with change.recording(gone, left):
         needed.refuse_later(replica, state, others)
-        publication.withdraw(replica, name, change.lease)
+        publication.withdraw(replica, name)
         failed = change.delete(gone)
         failed += [] if failed else change.forget([name])
     if not failed:
@@ -314,6 +314,7 @@ def _write(planned: _Planned, change: Change) -> Rebase:
     replica, result = change.replica, planned.result
     files = planned.rebasing.files
     _refuse_files_of_others(replica, change.ledger, result.name)
+    replica.keep_unfinished()
     left = set(change.ledger.left_over([each.name for each in change.state.ours]).to_pylist())
     paths = [file.path for file in files]
     with ExitStack() as resources, change.recording(paths, left.difference(paths)):
@@ -355,7 +356,6 @@ def _others_in(name: str, replica: Replica, ledger: Ledger) -> list[str]:
 
 def _put(file: NewFile, change: Change) -> LedgerEntry:
     """Write a new small file, and record it in the journal."""
-    change.lease.check()
     replica, digest = change.replica, digest_of([file.content])
     replica.storage.put(replica.uri_of(file.path), lambda: [file.content])
     change.journal.done(JournalRow(file.path, digest.length, digest.crc32c))

@@ -33,7 +33,7 @@ from cpreplicate.operations.upkeep import orphans, unpack
 from cpreplicate.operations.upkeep.unpack import PackedFiles, Unpacked, Unpacker, Unpacking
 from cpreplicate.protocol import publication
 from cpreplicate.protocol.digest import digest_of
-from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataFile, read_metadata
@@ -133,10 +133,10 @@ def relocate(request: RelocateRequest, notify: Notify) -> Relocation:
     state = orphans.examine_unsealed(replica)
     _unpacking(_prepare(replica, state, None, request), replica, state, request)
 
-    def examine(_lease: Lease) -> State:
-        state = orphans.examine_unsealed(replica, is_alone=True)
+    def examine(held: HeldReplica) -> State:
+        state = orphans.examine_unsealed(held)
         # under the lease: before, another run may be writing
-        orphans.refuse_newer_files(replica, state)
+        orphans.refuse_newer_files(held, state)
         return state
 
     with opened(replica, examine, request.lock_wait, notify) as change:
@@ -144,14 +144,14 @@ def relocate(request: RelocateRequest, notify: Notify) -> Relocation:
 
 
 def relocate_held(
-    replica: Replica, names: Sequence[str], request: RelocateRequest, lease: Lease
+    replica: HeldReplica, names: Sequence[str], request: RelocateRequest
 ) -> Relocation:
     """Rewrite checkpoints as `relocate` does, under a lease that the caller holds.
 
     Files that cpreplicate did not record do not stop it: it deletes none of them.
     """
-    state = orphans.examine_unsealed(replica, is_alone=True)
-    change = Change(replica, state, lease, lambda _line: None, threads(replica))
+    state = orphans.examine_unsealed(replica)
+    change = Change(replica, state, replica.lease, lambda _line: None, threads(replica))
     return _relocate(change, names, request)
 
 
@@ -170,7 +170,7 @@ def _relocate(change: Change, names: Sequence[str] | None, request: RelocateRequ
     unpacker = Unpacker(unpacking, change) if unpacking is not None else None
     if unpacker is not None:
         unpacker.write(request.execution)
-    changed = _rewrite_all(work, replica, change.lease)
+    changed = _rewrite_all(work, replica)
     for checkpoint in work:
         replica.storage.delete(replica.uri_of(_way_back(checkpoint.name)))
     replica.storage.rmdir(replica.uri_of(BEFORE_RELOCATE))
@@ -186,15 +186,15 @@ def _relocate(change: Change, names: Sequence[str] | None, request: RelocateRequ
     )
 
 
-def _rewrite_all(work: Sequence[_Work], replica: Replica, lease: Lease) -> list[str]:
+def _rewrite_all(work: Sequence[_Work], replica: HeldReplica) -> list[str]:
     """Replace each `_metadata` that changes, and read it back. Return the names of these."""
     changed = [checkpoint for checkpoint in work if not _is_written(replica, checkpoint)]
     for checkpoint in reversed(changed):  # the oldest first, so that the newest has the latest time
         _keep_way_back(replica, checkpoint.name)
-        _replace(replica, checkpoint.name, checkpoint.rewritten, lease)
+        _replace(replica, checkpoint.name, checkpoint.rewritten)
     if wrong := [checkpoint.name for checkpoint in changed if not _is_written(replica, checkpoint)]:
         for name in wrong:
-            _replace(replica, name, functools.partial(_pieces, replica, _way_back(name)), lease)
+            _replace(replica, name, functools.partial(_pieces, replica, _way_back(name)))
         raise OSError(
             f"{replica.root}: {some(wrong)} did not read back as written. The former _metadata was"
             " restored. Run again"
@@ -221,7 +221,7 @@ def _is_written(replica: Replica, work: _Work) -> bool:
     return data is not None and data.digest == digest_of(work.rewritten())
 
 
-def _replace(replica: Replica, name: str, content: Content, lease: Lease) -> None:
+def _replace(replica: HeldReplica, name: str, content: Content) -> None:
     """Publish another spelling of a checkpoint's `_metadata`.
 
     Both spellings are recorded as cpreplicate's before it appears.
@@ -231,7 +231,7 @@ def _replace(replica: Replica, name: str, content: Content, lease: Lease) -> Non
         raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile. Run again")
     publication.announce_rewrite(replica, name, data.digest, content)
     try:
-        replica.publish(name, content, lease.check, replace=True)
+        replica.publish(name, content, replica.lease.check, replace=True)
     except FileExistsError as error:
         raise Refused(
             f"{replica.uri_of(name)}/{METADATA} was replaced by another program during the run: a"
@@ -370,7 +370,7 @@ def _way_back(name: str) -> str:
     return f"{BEFORE_RELOCATE}/{own_name(name)}"
 
 
-def _keep_way_back(replica: Replica, name: str) -> None:
+def _keep_way_back(replica: HeldReplica, name: str) -> None:
     replica.storage.put(
         replica.uri_of(_way_back(name)), lambda: _pieces(replica, f"{name}/{METADATA}")
     )
@@ -382,7 +382,7 @@ def _pieces(replica: Replica, path: str) -> Iterator[bytes]:
             yield piece
 
 
-def _carry_manifest_over(replica: Replica, work: _Work) -> None:
+def _carry_manifest_over(replica: HeldReplica, work: _Work) -> None:
     """Have the manifest name the digest of the new `_metadata`, as it names the former one's.
 
     If packed files became plain ones, now or in a run that died, it lists them so.

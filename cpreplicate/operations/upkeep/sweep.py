@@ -16,7 +16,8 @@ from cpreplicate.operations.probe import refuse_held, try_opened
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.upkeep.orphans import TRASH, Found
-from cpreplicate.protocol import json_files
+from cpreplicate.protocol import json_files, replica_state
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import ExecutionOptions, choose_runner
@@ -99,13 +100,14 @@ def sweep(request: SweepRequest, notify: Notify) -> Sweep:
     # Checked before a lease is written where there is no replica, or one that must not be changed.
     orphans.examine_unsealed(replica)
     wait = request.lock_wait
-    with opened(replica, lambda _lease: orphans.examine_unsealed(replica), wait, notify) as change:
+    # what a dry run reports is reported: nothing is removed by the examination
+    with opened(replica, lambda _held: orphans.examine_unsealed(replica), wait, notify) as change:
         report = _find(replica, change.state, request)
         change.abort_uploads()
         if report.deletes:
             report = _remove(report, change, request)
         for directory in report.found.directories:
-            replica.storage.rmdir(replica.uri_of(directory))
+            change.replica.storage.rmdir(replica.uri_of(directory))
     return replace(report, done=True, seconds=time.monotonic() - started)
 
 
@@ -125,6 +127,7 @@ def _find(replica: Replica, state: State, request: SweepRequest) -> Sweep:
 
 def _remove(report: Sweep, change: Change, request: SweepRequest) -> Sweep:
     files, replica = len(report.deletes), change.replica
+    replica_state.examine(replica, change.state)  # a run that was held up commits no more
     first = [each.target for each in report.found.orphans if each.reason not in orphans.LAST]
     last = [each.target for each in report.found.orphans if each.reason in orphans.LAST]
     with change.running(choose_runner(request.execution, files, 0, request.sides)):
@@ -148,7 +151,7 @@ def in_trash(trash: str, path: str) -> str:
     return f"{trash}/{path.replace('/', '@')}"
 
 
-def _create_trash(replica: Replica, names: list[str]) -> str:
+def _create_trash(replica: HeldReplica, names: list[str]) -> str:
     """Create a directory in the trash by writing into it the list of what is moved there."""
     stamp = datetime.fromtimestamp(json_files.now(), timezone.utc).strftime(orphans.STAMP)
     trash = f"{TRASH}/{stamp}"

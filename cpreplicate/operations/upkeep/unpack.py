@@ -309,7 +309,8 @@ class Unpacker:
             pack, offset, length, crc32c = self._unpacking.members[path]
             assert crc32c is not None, "members without a CRC32C were refused"
             source, target = self._replica.uri_of(pack), self._replica.uri_of(path)
-            tasks.append(Copy(source, target, length, part=Part(offset, crc32c)))
+            part = Part(offset, crc32c)
+            tasks.append(Copy(source, target, length, part=part, inside=self._replica.root))
         return tasks
 
     def _raise_if_failed(self, tasks: Collection[Copy], outcomes: Collection[Outcome]) -> None:

@@ -68,9 +68,9 @@ def unseal(request: UnsealRequest) -> Unsealing:
         try_opened(replica, state, "unseal", lambda _line: None)
         return done
     _sealed(replica)
-    with opened(replica, lambda _lease: orphans.examine(replica)) as change:
+    with opened(replica, orphans.examine) as change:
         done = _checked(replica, change.state, request)
-        replica.storage.delete(seal.seal_uri(replica), durable=True)
+        seal.remove(change.replica)
     return done
 
 

@@ -38,7 +38,7 @@ from cpreplicate.runners.spark.transport import (
     encode_outcomes,
 )
 from cpreplicate.runners.tasks import Copy, EngineLost, Outcome, RunnerStopped, Task
-from cpreplicate.storage import Sides
+from cpreplicate.storage import Sides, cancellation
 from cpreplicate.storage.rpc import RpcAddress, serve
 from cpreplicate.storage.side_call import in_thread
 from cpreplicate.storage.wrappers.limits import pace
@@ -234,6 +234,7 @@ class SparkRunner:
                 while not collecting.wait(_CANCEL_SECONDS):
                     if self._is_cancelled:
                         raise RunnerStopped
+                    cancellation.go_on()
                     watch.check()
                 return collecting.result()
             except BaseException as error:

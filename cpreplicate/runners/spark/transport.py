@@ -57,7 +57,7 @@ class _Common(NamedTuple):
     """What the actions of a batch have in common, stored in the metadata of its schema.
 
     `place` and `token` are of the lease that its growing files need. Sources begin with `origin`,
-    targets with `root`, and the URIs of packs with `stem`.
+    targets with `root`, and the URIs of packs with `stem`. `inside` is that of its copies.
     """
 
     place: str = ""
@@ -65,6 +65,7 @@ class _Common(NamedTuple):
     origin: str = ""
     root: str = ""
     stem: str = ""
+    inside: str = ""
 
 
 class IndexedOutcome(NamedTuple):
@@ -77,7 +78,8 @@ class IndexedOutcome(NamedTuple):
 def encode(batch: Sequence[Task]) -> bytes:
     """Return a batch in Arrow's stream format.
 
-    All growing files of a batch must be covered by one lease, and all its packs have one stem.
+    All growing files of a batch must be covered by one lease, all its packs have one stem, and all
+    its copies are made inside of one replica.
     """
     columns, common = _copies(batch) if isinstance(batch, Copies) else _actions(batch)
     fields = {name: text for name, text in common._asdict().items() if text}
@@ -122,7 +124,8 @@ def _copies(batch: Copies) -> tuple[list[pa.Array], _Common]:
     *others, packed = others
     of_deletes = [pa.nulls(count, kind) for kind in (pa.float64(), pa.string())]
     of_parts = [pa.nulls(count, kind) for kind in (pa.int64(), pa.uint32())]
-    common = _Common(*planned.token, planned.origin, planned.root, planned.stem)
+    inside = planned.root.rstrip("/")
+    common = _Common(*planned.token, planned.origin, planned.root, planned.stem, inside)
     return [kinds, *texts, *others, *of_deletes, packed, *of_parts], common
 
 
@@ -131,7 +134,8 @@ def _actions(batch: Sequence[Task]) -> tuple[list[pa.Array], _Common]:
     copies = [action for action in batch if isinstance(action, Copy)]
     tokens = (copy.token for copy in copies if copy.token is not None)
     stems = (copy.pack for copy in copies if copy.pack is not None)
-    common = _Common(*next(tokens, LeaseToken("", "")), stem=next(stems, ""))
+    inside = copies[0].inside if copies else ""
+    common = _Common(*next(tokens, LeaseToken("", "")), stem=next(stems, ""), inside=inside)
     return [
         pa.array(column, kind.type) for column, kind in zip(columns, _ACTIONS, strict=True)
     ], common
@@ -165,6 +169,7 @@ def _task(row: tuple[Any, ...], common: _Common, token: LeaseToken) -> Task:
         token if grows else None,
         common.stem if is_packed else None,
         Part(offset, crc32c) if crc32c is not None else None,
+        common.inside,
     )
 
 

@@ -7,26 +7,41 @@ Importing it takes a quarter of the time that a run with nothing to do may take.
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import fcntl
 import os
 import stat as modes
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from cpreplicate.core import uri as uris
-from cpreplicate.errors import Refused, UsageError
+from cpreplicate.errors import Refused, TargetGone, UsageError
 from cpreplicate.storage.backends import mounts
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import Content
 from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, Space, new_listing
 
+_LOCK_SECONDS = 1.0  # a take-over takes milliseconds, unless its process stands still
+_LOCK_PAUSE = 0.02  # seconds between two tries
+
 
 class LocalStorage(RenamingStorage):
     """Local and mounted directories.
 
-    Durable by fsync of file and directory; atomic by rename(2) and link(2).
+    Durable by fsync of file and directory; atomic by rename(2) and link(2). With `within`, no
+    directory is made but below that one.
     """
+
+    def __init__(self, within: str | None = None) -> None:
+        self._within = within
+
+    def inside(self, directory: str) -> LocalStorage:
+        self._left  # noqa: B018  # one for both
+        other = copy.copy(self)
+        other._within = _path(directory)
+        return other
 
     def open(self, uri: str) -> BinaryIO:
         return open(_path(uri), "rb", opener=_open_regular)
@@ -67,7 +82,7 @@ class LocalStorage(RenamingStorage):
     def write_new(self, uri: str, content: Content) -> int:
         path = _path(uri)
         chunks = content()
-        _make_directory(os.path.dirname(path))
+        _make_directory(os.path.dirname(path), self._within)
         with open(path, "xb") as file:
             for chunk in chunks:
                 file.write(chunk)
@@ -94,9 +109,15 @@ class LocalStorage(RenamingStorage):
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
         """Replace the file under flock(2) on its directory, which ends with the process.
 
-        A process may die between link(2) and unlink(2), so these do not suffice.
+        A process may die between link(2) and unlink(2), so these do not suffice. Returns False if
+        another process holds the lock for long: it stands still, and no signal ends such a wait.
         """
-        with contextlib.suppress(FileNotFoundError), _locked(os.path.dirname(_path(uri))):
+        with (
+            contextlib.suppress(FileNotFoundError),
+            _locked(os.path.dirname(_path(uri))) as is_locked,
+        ):
+            if not is_locked:
+                return False
             with self.open(uri) as stream:
                 as_seen = stream.read(len(seen) + 1) == seen
             if as_seen:
@@ -184,16 +205,22 @@ def _open_regular(path: str, flags: int) -> int:
     raise OSError(errno.EINVAL, "not a regular file", path)
 
 
-def _make_directory(path: str) -> None:
-    """Create a directory and its parents.
+def _make_directory(path: str, within: str | None) -> None:
+    """Create a directory and its parents, those below `within` if that is given.
 
     Each new name is durable, too: otherwise a power loss could lose the directory with its files.
-    Raises `UsageError` where no directory can be, as below `/proc`.
+    Raises `TargetGone` if `within` is missing, and `UsageError` where no directory can be, as below
+    `/proc`.
     """
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)
+    if within is not None and within in missing:
+        raise TargetGone(
+            f"file:{within} is gone: it was unmounted, moved or removed during the run. Nothing was"
+            " made in its place. Mount it again, and run again"
+        )
     for directory in reversed(missing):
         _make_one(directory)
 
@@ -238,13 +265,39 @@ def _children(uri: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[FileSta
 
 
 @contextlib.contextmanager
-def _locked(directory: str) -> Iterator[None]:
-    descriptor = os.open(directory, os.O_RDONLY)
+def _locked(directory: str) -> Iterator[bool]:
+    """Lock a directory while the block runs. Provides False if another process holds the lock."""
+    descriptor = _Descriptor(directory)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield _is_locked(descriptor.number, time.monotonic() + _LOCK_SECONDS)
     finally:
-        os.close(descriptor)
+        descriptor.close()
+
+
+class _Descriptor:
+    """An open directory. It is closed even if an exception comes just before `close`."""
+
+    def __init__(self, path: str) -> None:
+        self.number = os.open(path, os.O_RDONLY)
+
+    def close(self) -> None:
+        number, self.number = self.number, -1
+        if number >= 0:
+            os.close(number)
+
+    __del__ = close
+
+
+def _is_locked(descriptor: int, until: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_LOCK_PAUSE)
+        else:
+            return True
 
 
 def _sync_directory(path: str) -> None:

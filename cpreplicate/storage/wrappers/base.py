@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -43,6 +44,14 @@ class StorageWrapper(Storage):
     @property
     def unwrapped(self) -> Storage:
         return self._inner.unwrapped
+
+    def inside(self, directory: str) -> Storage:
+        inner = self._inner.inside(directory)
+        if inner is self._inner:
+            return self
+        other = copy.copy(self)
+        other._inner = inner
+        return other
 
     def carry_out(self, verb: str, uri: str, call: Callable[[], T]) -> T:
         """Carry out a verb. A subclass may act before it, raise instead of it, or repeat it."""

@@ -19,9 +19,7 @@ from cpreplicate.operations.jobs.state import JobState
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
-from cpreplicate.protocol import seal
 from cpreplicate.protocol.lease import acquire
-from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions, WarmRunners
 from cpreplicate.storage import Side, Sides, Transient
 from cpreplicate.storage.side_call import in_thread
@@ -30,7 +28,7 @@ from tests.support import jobs, parts
 from tests.support.faults import Faulty
 from tests.support.killing import wait_until
 from tests.support.registry import serving
-from tests.support.replicas import DAY, FILES, NEXT, aged
+from tests.support.replicas import DAY, FILES, NEXT, aged, sealed
 from tests.support.stepping import ManualClock, Stepped, Steps
 from tests.support.waiting import PATIENCE
 
@@ -226,7 +224,7 @@ def test_a_replica_that_was_sealed_or_deleted_is_noticed_without_a_new_checkpoin
         replica.rename(tmp_path / "gone")
         stepped.step(LOOK_AGAIN)
         assert (replica / "chk-1" / "_metadata").exists()
-        seal.seal(Replica(f"file:{replica}", Side()), "chk-1")
+        sealed(replica, "chk-1")
         stepped.step(LOOK_AGAIN)
         assert [each.is_sealed for each in service.observations()] == [True]
         assert service.observations()[0].last_exit_code == 6

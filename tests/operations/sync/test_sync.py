@@ -11,6 +11,7 @@ import pytest
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import Absolute, rewrite
+from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import (
     CopyFailed,
     LeaseHeld,
@@ -19,7 +20,9 @@ from cpreplicate.errors import (
     Refused,
     SourceBroken,
     SourceMovedOn,
+    TargetGone,
     UsageError,
+    exit_code_of,
 )
 from cpreplicate.operations.sync.diff import check, diff
 from cpreplicate.operations.sync.report import Report
@@ -28,7 +31,7 @@ from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.verify import ALL, Sample, verify
 from cpreplicate.protocol import lease, manifest
 from cpreplicate.protocol.digest import digest_of
-from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.source import read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.runners.inline import InlineRunner
@@ -183,17 +186,38 @@ def test_where_an_old_metadata_cannot_be_withdrawn_none_of_its_files_is_deleted(
     first, second, _ = pair.source.numbers(pair.job)
     pair.sync(first)
 
-    def fails(_self, name, _aside, _check):
-        raise OSError(f"cannot delete {name}")
+    def fails(_self, path):
+        raise OSError(f"cannot delete {path}")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Replica, "withdraw", fails)
+        patch.setattr(HeldReplica, "withdraw", fails)
         report = pair.sync(second)
     assert report.committed
     assert "left as they are" in report.warnings[0]
     assert pair.verified(f"chk-{first}").restorable
     assert pair.sync(second).plan.dropped == (f"chk-{first}",)
     assert [path.name for path in pair.replica.glob("chk-*")] == [f"chk-{second}"]
+
+
+@pytest.mark.parametrize("packing", [PackOptions("off"), PackOptions("on")])
+def test_a_target_that_goes_during_the_copies_is_not_made_anew(tmp_path, packing):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    (tmp_path / "dcB").mkdir()
+
+    def unmount(line: str) -> None:
+        if line.startswith("copying "):
+            shutil.rmtree(tmp_path / "dcB" / JOB)
+
+    request = SyncRequest(
+        f"file:{tmp_path}/dcA/{JOB}/chk-1",
+        f"file:{tmp_path}/dcB",
+        execution=ExecutionOptions(runner="inline"),
+        packing=packing,
+    )
+    with pytest.raises(TargetGone, match="is gone: it was unmounted") as gone:
+        sync(request, unmount)
+    assert exit_code_of(gone.value) == 10
+    assert list((tmp_path / "dcB").iterdir()) == []
 
 
 def test_a_file_where_a_directory_belongs_seen_after_the_commit_is_a_warning(tmp_path):

@@ -25,6 +25,7 @@ from cpreplicate.protocol.source import read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support import kafka_states as written
+from tests.support import replicas
 from tests.support.encoder import File, Tree, encode
 from tests.support.jobs import JOB
 from tests.support.kafka_jobs import (
@@ -476,7 +477,8 @@ def test_what_a_derived_checkpoint_records_of_a_shared_file_never_replaces_a_lat
     listed = replica.manifest("rebased/chk-1-1")
     assert listed is not None
     older = replace(listed.entries, bytes=listed.entries.bytes + 1)
-    replica.write_manifest("rebased/chk-1-1", listed._replace(entries=older))
+    with replicas.held(with_files) as changed:
+        changed.write_manifest("rebased/chk-1-1", listed._replace(entries=older))
     ledger = Ledger(replica, replica_state.examine(replica))
     state = with_files / "chk-1" / "state-1"
     assert ledger.files["chk-1/state-1"].length == state.stat().st_size

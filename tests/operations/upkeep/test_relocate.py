@@ -16,8 +16,7 @@ from cpreplicate.operations.upkeep import relocate
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.output.results import forms_of
-from cpreplicate.protocol import lease, seal
-from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from cpreplicate.storage.wrappers.base import StorageWrapper
@@ -25,7 +24,7 @@ from tests.support import checker, corpus
 from tests.support.corpus import DataCentre
 from tests.support.encoder import Empty, Nested, OperatorEntry, Subtask, Tree, encode
 from tests.support.registry import serving
-from tests.support.replicas import FILES, NEXT, paths, synced
+from tests.support.replicas import FILES, NEXT, paths, sealed, synced
 from tests.support.staging import Stage, running_on, silent
 
 
@@ -127,7 +126,7 @@ def test_a_sealed_or_held_replica_is_left_alone(replica):
     before = metadata(replica)
     with lease.acquire(f"file:{replica}", Side()), pytest.raises(LeaseHeld):
         run(replica, paths="absolute")
-    seal.seal(Replica(f"file:{replica}", Side()), "chk-2")
+    sealed(replica, "chk-2")
     with pytest.raises(Refused, match="sealed"):
         run(replica, paths="absolute")
     assert metadata(replica) == before

@@ -11,8 +11,7 @@ from cpreplicate.core.plan import Cap
 from cpreplicate.errors import LeaseHeld, NotThere, Refused, TooManyDeletes
 from cpreplicate.operations.upkeep import sweep
 from cpreplicate.operations.upkeep.sweep import SweepRequest
-from cpreplicate.protocol import lease, seal
-from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from cpreplicate.storage.backends.local import LocalStorage
@@ -21,7 +20,7 @@ from tests.support import checker, commandline
 from tests.support.faults import Faulty
 from tests.support.jobs import write_checkpoint
 from tests.support.registry import serving
-from tests.support.replicas import FILES, NEXT, aged, paths, planned, recorded, synced
+from tests.support.replicas import FILES, NEXT, aged, paths, planned, recorded, sealed, synced
 
 
 @pytest.fixture
@@ -251,7 +250,7 @@ def test_a_lease_that_is_held_ends_a_sweep(replica):
 
 def test_a_sealed_replica_is_refused(replica):
     orphan(replica, "shared/orphan")
-    seal.seal(Replica(f"file:{replica}", Side()), "chk-1")
+    sealed(replica, "chk-1")
     with pytest.raises(Refused, match="sealed by"):
         run(replica)
     assert (replica / "shared" / "orphan").exists()

@@ -24,12 +24,11 @@ from cpreplicate.operations.upkeep import relocate
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, Relocation
 from cpreplicate.operations.verify import ALL, NOTHING, Verification, verify
 from cpreplicate.protocol import publication
-from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support import checker, parts
 from tests.support.jobs import JOB
-from tests.support.replicas import FILES, NEXT, paths, synced
+from tests.support.replicas import FILES, NEXT, held, paths, synced
 from tests.support.simulated import Clock, SimulatedDisk, files
 from tests.support.staging import LATER, Stage, record_run, running_on, silent
 
@@ -70,13 +69,13 @@ def rewritten_by_cpreplicate(replica: Path, name: str, **changed: object) -> Non
         return new._replace(**changed) if handle.start == first.start else new
 
     content = b"".join(rewrite(data, decoded, spelling))
-    opened = Replica(f"file:{replica}", Side())
-    before = opened.metadata_bytes(name)
-    manifest = opened.manifest(name)
-    publication.announce_rewrite(opened, name, before.digest, lambda: [content])
-    opened.publish(name, lambda: [content], lambda: None, replace=True)
-    digest = opened.metadata_bytes(name).digest
-    opened.write_manifest(name, manifest._replace(metadata=digest))
+    with held(replica) as opened:
+        before = opened.metadata_bytes(name)
+        manifest = opened.manifest(name)
+        publication.announce_rewrite(opened, name, before.digest, lambda: [content])
+        opened.publish(name, lambda: [content], lambda: None, replace=True)
+        digest = opened.metadata_bytes(name).digest
+        opened.write_manifest(name, manifest._replace(metadata=digest))
 
 
 @pytest.fixture

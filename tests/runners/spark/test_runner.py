@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from cpreplicate.errors import LeaseHeld
 from cpreplicate.runners import Copy, ExecutionOptions, Outcome
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Side, Sides
+from cpreplicate.storage.cancellation import cancellable
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support.ports import free_port
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -106,6 +108,24 @@ def test_when_spark_dies_every_action_is_reported_as_failed_in_one_line(copies, 
         assert not outcome.missing
     visible = [file for file in (tmp_path / "target").iterdir() if not file.name.startswith(".")]
     assert all(file.stat().st_size == SIZE for file in visible)
+
+
+def test_what_ends_the_work_of_the_caller_ends_the_copies_of_executors(copies, tmp_path):
+    """As a lease that is lost does. The copies themselves would take hours."""
+    side, target = Side(limits=new_limits(None, WITHOUT_END)), tmp_path / "target"
+
+    def lost():
+        if target.is_dir() and any(target.iterdir()):
+            raise LeaseHeld("this run lost its lease")
+
+    with (
+        SparkRunner(Sides(side, side), ExecutionOptions(master="local[2]")) as runner,
+        pytest.raises(LeaseHeld),
+        cancellable(lost),
+    ):
+        runner.run(copies)
+    wait_until(lambda: not workers(), "the end of the workers")
+    assert not [file for file in target.iterdir() if not file.name.startswith(".")]
 
 
 def test_a_worker_that_dies_is_replaced_even_if_spark_does_not_retry_tasks(copies, tmp_path):

@@ -31,6 +31,7 @@ ACTIONS = st.one_of(
         st.sampled_from([None, TOKEN]),
         st.sampled_from([None, STEM]),
         st.none() | st.builds(Part, NUMBER, CRC32C),
+        st.just("hdfs://b/replica"),
     ),
     st.builds(Read, TEXT, NUMBER, st.none() | TEXT, NUMBER),
     st.builds(Delete, TEXT, st.floats(allow_nan=False), st.none() | TEXT),

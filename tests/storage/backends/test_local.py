@@ -1,11 +1,12 @@
 """What only local storage has: a disk, and files that are none."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from cpreplicate.errors import UsageError
+from cpreplicate.errors import TargetGone, UsageError
 from cpreplicate.storage import Side, Sides, copy_file
 
 
@@ -88,4 +89,17 @@ def test_a_file_system_that_is_full_leaves_no_temporary_file(
             if verb == "put"
             else storage.create_exclusive(f"{root}/f", b"x")
         )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_inside_a_directory_others_are_made_but_never_that_one(root, tmp_path):
+    (tmp_path / "replica").mkdir()
+    inside = Side().storage(root, f"{root}/replica")
+    inside.put(f"{root}/replica/a/b/c", lambda: [b"x"])
+    assert (tmp_path / "replica/a/b/c").read_bytes() == b"x"
+    shutil.rmtree(tmp_path / "replica")
+    with pytest.raises(TargetGone, match="replica is gone"):
+        inside.put(f"{root}/replica/a/b/c", lambda: [b"x"])
+    with pytest.raises(TargetGone):
+        inside.create_exclusive(f"{root}/replica/c", b"x")
     assert list(tmp_path.iterdir()) == []

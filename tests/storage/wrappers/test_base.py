@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from cpreplicate.errors import TargetGone
 from cpreplicate.storage import Storage
+from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support.memory import MemoryStorage
 
 URI = "memory:/a"
 # what a storage offers for itself and for its wrappers alike, by calling its own verbs
-OF_BOTH = {"carry_out", "as_one", "unwrapped"}
+OF_BOTH = {"carry_out", "as_one", "unwrapped", "inside"}
 VERBS = sorted(
     name
     for name, member in inspect.getmembers(Storage, callable)
@@ -62,3 +64,10 @@ def test_a_wrapper_has_the_attributes_of_its_storage(attribute):
     inner = MemoryStorage()
     setattr(inner, attribute, value := object())
     assert getattr(StorageWrapper(inner), attribute) is value
+
+
+def test_a_wrapper_of_a_storage_that_makes_no_directory_wraps_that_of_its_storage(tmp_path):
+    wrapper = StorageWrapper(LocalStorage()).inside(f"file:{tmp_path}/replica")
+    assert isinstance(wrapper, StorageWrapper)
+    with pytest.raises(TargetGone):
+        wrapper.put(f"file:{tmp_path}/replica/file", lambda: [])

@@ -1,0 +1,55 @@
+"""What can be done with a storage without changing anything there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import BinaryIO, Protocol, TypeVar
+
+from cpreplicate.storage.base import Storage
+from cpreplicate.storage.statuses import FileStatus, Listing, Space
+
+T = TypeVar("T")
+
+
+class Reading(Protocol):
+    """The verbs of `Storage` that change nothing: see there.
+
+    What has only this neither writes nor deletes, which the type checker proves.
+    """
+
+    @property
+    def has_directories(self) -> bool: ...
+
+    @property
+    def needs_conditions(self) -> bool: ...
+
+    @property
+    def keeps_uploads(self) -> bool: ...
+
+    @property
+    def unusable(self) -> str | None: ...
+
+    @property
+    def counts_for_space(self) -> bool: ...
+
+    def as_one(self, verb: str, uri: str, calls: Callable[[Storage], T]) -> T: ...
+
+    def open(self, uri: str) -> BinaryIO: ...
+
+    def read(self, uri: str, offset: int = 0, count: int | None = None) -> bytes: ...
+
+    def stat(self, uri: str) -> FileStatus | None: ...
+
+    def list(self, uri: str) -> list[FileStatus]: ...
+
+    def listing(self, uri: str) -> Listing: ...
+
+    def real(self, uri: str) -> str: ...
+
+    def file_id(self, uri: str) -> object | None: ...
+
+    def are_in_one_mount(self, uri: str, other: str) -> bool: ...
+
+    def mounts_below(self, uri: str) -> Sequence[str]: ...
+
+    def space(self, uri: str, briefly: bool) -> Sequence[Space]: ...
