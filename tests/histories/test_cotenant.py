@@ -366,7 +366,7 @@ def copied_replica_as_source(_root: Path) -> list[str]:
 
 
 def interrupted_copy(_root: Path) -> list[str]:
-    """The last copy of a run fails; the next run copies that file only."""
+    """The last copy of a run fails; the next run copies that file only, and reads no other."""
     stage = Stage(Random(0)).complete()
     last = max(files(stage.disk.snapshot(), f"{stage.job.root}/shared"))
     full = last.replace(stage.job.root, stage.replica)
@@ -380,10 +380,17 @@ def interrupted_copy(_root: Path) -> list[str]:
         patch.setattr(inline, "PAUSE", 0.0)
         with pytest.raises(CopyFailed):
             stage.sync()
-    stage.disk.hook = lambda *_: None
+    read = set()
+
+    def note(_moment: str, verb: str, place: str) -> None:
+        if verb == "open" and place.startswith(f"{stage.replica}/shared/"):
+            read.add(place)
+
+    stage.disk.hook = note
     with running_on(stage.disk):
         copies = sync.sync(stage.request(), silent).plan.copies
-    return [f"copied twice: {each.target}" for each in copies if not full.endswith(each.target)]
+    twice = [f"copied twice: {each.target}" for each in copies if not full.endswith(each.target)]
+    return [*twice, *(f"read: {place}" for place in sorted(read))]
 
 
 def linked_to_the_source(root: Path) -> list[str]:
