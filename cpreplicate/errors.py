@@ -63,20 +63,24 @@ class Obstructed(Refused):
         self.obstacle: Obstacle = obstacle
 
 
-class TooManyDeletes(Refused):
+class ReportRefused(Refused):
+    """What was refused is shown first; `report` has it."""
+
+    def __init__(self, message: str, report: object) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+class TooManyDeletes(ReportRefused):
     """More would be deleted than `--max-delete` allows; `report` is that of the plan."""
 
-    def __init__(self, message: str, report: object) -> None:
-        super().__init__(message)
-        self.report = report
+
+class KeepsLess(ReportRefused):
+    """A run states to keep less than the replica records; `report` is that of the plan."""
 
 
-class NotAtKafka(Refused):
+class NotAtKafka(ReportRefused):
     """No checkpoint can be restored at a Kafka as it is; `report` has what is in the way."""
-
-    def __init__(self, message: str, report: object) -> None:
-        super().__init__(message)
-        self.report = report
 
 
 class Cancelled(CpreplicateError):

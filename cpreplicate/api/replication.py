@@ -34,10 +34,12 @@ class SyncOptions:
     """The options of `plan` and `sync`, which are those of `cpreplicate sync`.
 
     `remap` has what recorded paths begin with, and from where they are read. `lock_wait` is in
-    seconds, `bandwidth` in bytes a second, `max_rps` in metadata operations a second.
+    seconds, `bandwidth` in bytes a second, `max_rps` in metadata operations a second. `keep` None
+    states no policy: that of the replica holds.
     """
 
-    keep: int | Retention = 1
+    keep: int | Retention | None = None
+    keep_less: bool = False
     paths: PathsMode = "auto"
     remap: Mapping[str, str] = field(default_factory=dict)
     source_roots: Sequence[str] = ()
@@ -65,10 +67,10 @@ def _expectations(options: SyncOptions) -> Iterator[tuple[str, bool, str]]:
     """Yield the name of each option that can be wrong, whether it is right, and what is."""
     modes, packs = get_args(PathsMode), get_args(PackMode)
     keep, name, cap = options.keep, options.name, options.max_delete
-    is_count = isinstance(keep, int) and keep >= 1
+    is_count = keep is None or (isinstance(keep, int) and keep >= 1)
     yield "paths", options.paths in modes, f"one of {', '.join(modes)}"
     yield "pack", options.pack in packs, f"one of {', '.join(packs)}"
-    yield "keep", is_count or isinstance(keep, Retention), "1 or more, or a Retention"
+    yield "keep", is_count or isinstance(keep, Retention), "1 or more, a Retention, or None"
     yield "source_roots", not isinstance(options.source_roots, str), "a sequence of places"
     yield "lock_wait", 0 <= options.lock_wait < math.inf, "seconds"
     yield "max_delete", cap is None or (isinstance(cap, int) and cap >= 0), "a number of files"
@@ -150,6 +152,7 @@ def _request(
         target_root=target.uri,
         paths=options.paths,
         keep=options.keep,
+        keep_less=options.keep_less,
         remaps=remaps(options.remap),
         source_roots=tuple(Place(each).uri for each in options.source_roots),
         sides=Sides(source.side(limits), target_side),

@@ -74,6 +74,7 @@ cli.params.insert(1, groups.config_option(load_config, VARIABLE))
         "cpreplicate diff --actions --output ndjson SOURCE TARGET_ROOT",
     ),
     exit_codes={**exit_codes.REPLICATE, 20: "--exit-code: there are differences"},
+    shows="sync",
     options=(
         *options.REPLICATE,
         *options.LISTINGS,

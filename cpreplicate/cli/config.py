@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from cpreplicate.cli.kinds import absolute, is_property_name, refuse_no_value
+from cpreplicate.cli.option import command_that_is_shown, inherited
 from cpreplicate.cli.places import PLACES, places_of
 from cpreplicate.cli.places import use as use_places
 from cpreplicate.cli.toml_file import FileTable, TomlFile
@@ -176,8 +177,12 @@ def _load(file: TomlFile, commands: Mapping[str, click.Command]) -> Tables:
     for name in commands:
         _refuse_unknown_keys(file, name, parameters[name])
     tables = {
-        name: {**_values(file, OPTIONS, options[name]), **_values(file, name, parameters[name])}
-        for name in commands
+        name: {
+            **_values(file, OPTIONS, options[name]),
+            **_values_of_shown(file, command, context.find_root().command),
+            **_values(file, name, parameters[name]),
+        }
+        for name, command in commands.items()
     }
     return Tables(tables, storages_of(file), places)
 
@@ -247,6 +252,16 @@ def _values(
             converted(at, key, parameter, raw)  # for its errors
             values[parameter.name or ""] = raw
     return values
+
+
+def _values_of_shown(file: TomlFile, command: click.Command, root: click.Command) -> dict[str, Any]:
+    """Return what is written for the command of which this one shows what it would do."""
+    shown = command_that_is_shown(command, root)
+    if shown is None:
+        return {}
+    names = [option.name for option in inherited(command, shown)]
+    found = options_of(shown)
+    return _values(file, shown.name or "", {name: found[name] for name in names})
 
 
 def add_storages(file: TomlFile) -> None:

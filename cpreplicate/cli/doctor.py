@@ -24,6 +24,7 @@ _CODES = {
         "cpreplicate doctor --runner spark --master yarn SOURCE TARGET_ROOT",
     ),
     exit_codes=_CODES,
+    shows="sync",
     options=(
         *options.PLAN,
         *options.CONF,

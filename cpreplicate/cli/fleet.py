@@ -28,6 +28,7 @@ from cpreplicate.cli.requests import (
     execution_of,
     sides_of,
     start_narration,
+    stated_by_file,
     sync_request,
 )
 from cpreplicate.cli.results import show_change, show_read
@@ -43,6 +44,7 @@ from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 
 if TYPE_CHECKING:
+    from cpreplicate.core.retention import StatedBy
     from cpreplicate.operations.jobs.discovery import KnownRoots
     from cpreplicate.operations.jobs.job import Job
     from cpreplicate.operations.jobs.service import Service
@@ -67,6 +69,7 @@ _TITLES = {"job": "[[job]]", "root": "[[root]]", "defaults": "[defaults]"}
         options.EVERY,
         *service_options.SERVICE,
         options.ALLOW_OLDER_OF_EVERY_JOB,
+        options.KEEP_LESS_OF_EVERY_JOB,
         *options.CHANGE,
         *options.CONF,
         *options.ACCESS,
@@ -82,6 +85,7 @@ def fleet(
     dry_run: bool,
     every: float | None,
     allow_older: bool,
+    keep_less: bool,
     lock_wait: float,
     metrics_file: str | None,
     output: Any,
@@ -97,7 +101,8 @@ def fleet(
 
     # what the command line gives for all jobs: a default, and a value that wins
     defaults = {"lock_wait": lock_wait}
-    forced = {"allow_older": True} if allow_older else {}
+    given = {"allow_older": allow_older, "keep_less": keep_less}
+    forced = {name: True for name, is_given in given.items() if is_given}
     if every is not None:
         if dry_run or metrics_file is not None or values["report_file"] is not None:
             raise click.UsageError("--every does not go with --dry-run, --metrics-file or --report")
@@ -328,12 +333,14 @@ def _configured(
     at = FileTable(file, _TITLES["defaults"], ("defaults",))
     in_file = _table(at, "defaults", file.tables.get("defaults", {}))
     all_defaults = {**defaults, **in_file}
+    by = stated_by_file(file.path)
     jobs = [{**table, **forced} for table in _tables(file, "job", all_defaults)]
     roots = [{**table, **forced} for table in _tables(file, "root", all_defaults)]
     return _Configured(
-        tuple(_job(table, sides, is_discovered=False) for table in jobs),
+        tuple(_job(table, sides, by, is_discovered=False) for table in jobs),
         tuple(
-            (_job(table, sides, is_discovered=True), table.get("exclude", ())) for table in roots
+            (_job(table, sides, by, is_discovered=True), table.get("exclude", ()))
+            for table in roots
         ),
     )
 
@@ -349,12 +356,12 @@ def _tables(file: TomlFile, kind: str, defaults: Mapping[str, Any]) -> Iterator[
         yield values
 
 
-def _job(values: Mapping[str, Any], sides: Sides, is_discovered: bool) -> Job:
+def _job(values: Mapping[str, Any], sides: Sides, by: StatedBy, is_discovered: bool) -> Job:
     """Return a job, or for a root the template of the jobs below it."""
     from cpreplicate.core.placement import job_root
     from cpreplicate.operations.jobs.job import Job
 
-    request = sync_request(values, sides=sides)
+    request = sync_request(values, sides=sides, stated_by=by)
     name = values.get("name") or uri.name(job_root(request.source))
     return build(Job, values, name=name, request=request, is_discovered=is_discovered)
 

@@ -42,12 +42,14 @@ class GroupedCommand(click.Command):
         examples: Sequence[str] = (),
         exit_codes: Mapping[int, str] | None = None,
         options: Sequence[Option] = (),
+        shows: str | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(*arguments, **settings)
         self.params += [OptionParameter(option, self.name or "") for option in options]
         self.params.append(config_option(load_config_of_command))
         self.examples = examples
+        self.shows = shows  # the command of which this one shows what it would do
         self.exit_codes = exit_codes or {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

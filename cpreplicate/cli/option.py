@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 PREFIX = "CPREPLICATE"  # of environment variables
-GROUPS = ("Basics", "Service", "Paths", "Storage", "Spark", "Limits", "Output")
+_OUTPUT = "Output"
+GROUPS = ("Basics", "Service", "Paths", "Storage", "Spark", "Limits", _OUTPUT)
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ path = partial(Option, "Paths")
 storage = partial(Option, "Storage")
 spark = partial(Option, "Spark")
 limit = partial(Option, "Limits")
-output = partial(Option, "Output")
+output = partial(Option, _OUTPUT)
 
 
 class OptionParameter(click.Option):
@@ -87,12 +88,26 @@ class OptionParameter(click.Option):
         Raises `click.BadParameter` if it is empty, which click takes for not set: then
         `CPREPLICATE_SYNC_MAX_DELETE=$CAP` would delete without a limit.
         """
-        name = str(self.envvar)
-        if not os.environ.get(name, "set").strip() and not ctx.resilient_parsing:
-            raise click.BadParameter(
-                f"the environment variable {name} is empty. Unset it, or give it a value", ctx, self
-            )
+        for name in self._variables(ctx):
+            if not os.environ.get(name, "set").strip() and not ctx.resilient_parsing:
+                raise click.BadParameter(
+                    f"the environment variable {name} is empty. Unset it, or give it a value",
+                    ctx,
+                    self,
+                )
         return super().value_from_envvar(ctx)
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """Return the text of the option's variable, else of that of the command that is shown."""
+        texts = (os.environ.get(name) for name in self._variables(ctx))
+        return next(filter(None, texts), None)
+
+    def _variables(self, ctx: click.Context) -> list[str]:
+        """Return the variables that set the option; the first wins."""
+        shown = command_that_is_shown(ctx.command, ctx.find_root().command)
+        is_inherited = shown is not None and self.option in inherited(ctx.command, shown)
+        others = [self.option.variable(shown.name or "")] if shown and is_inherited else []
+        return [str(self.envvar), *others]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return what a shell completes a value to."""
@@ -102,6 +117,27 @@ class OptionParameter(click.Option):
         if kind.words:
             return click.Choice(kind.words).shell_complete(ctx, self, incomplete)
         return super().shell_complete(ctx, incomplete)
+
+
+def command_that_is_shown(command: click.Command, root: click.Command) -> click.Command | None:
+    """Return the command of which one shows what it would do, such as `sync` of `diff`, or None."""
+    name = getattr(command, "shows", None)
+    return root.commands.get(name) if name and isinstance(root, click.Group) else None
+
+
+def inherited(command: click.Command, shown: click.Command) -> list[Option]:
+    """Return the options that a command has in common with the one that it shows.
+
+    How a result is printed is not among them, nor is what differs on purpose.
+    """
+    own = [each.option for each in command.params if isinstance(each, OptionParameter)]
+    return [option for option in deciding(shown) if option in own]
+
+
+def deciding(command: click.Command) -> list[Option]:
+    """Return the options of a command that decide what it does, not how that is printed."""
+    options = (each.option for each in command.params if isinstance(each, OptionParameter))
+    return [option for option in options if option.group != _OUTPUT]
 
 
 def _value(_context: click.Context, parameter: click.Parameter, texts: Any) -> Any:

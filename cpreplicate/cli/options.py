@@ -173,35 +173,38 @@ ALLOW_OLDER_OF_EVERY_JOB = replace(ALLOW_OLDER, help="Set --allow-older of sync 
 KEEP = (
     basic(
         "keep",
-        "Keep the last N checkpoints, and those that another option of these four keeps.",
+        "Keep the last N checkpoints, and those that another option of these four keeps; without"
+        " any of them, those of the policy that the replica records, else the newest.",
         kinds.COUNT,
-        default=1,
         fills="last",
     ),
     basic(
         "keep-within",
         "Keep all checkpoints completed within TIME of the newest one (not of now), such as 24h.",
         kinds.TIME,
-        default="0s",
         fills="within",
     ),
     basic(
         "keep-hourly",
         "For the last N hours that have a checkpoint, keep the last one of each. Hours are of UTC.",
         kinds.COUNT_OR_NONE,
-        default=0,
         fills="hourly",
     ),
     basic(
         "keep-daily",
         "For the last N days that have a checkpoint, keep the last one of each. Days are of UTC.",
         kinds.COUNT_OR_NONE,
-        default=0,
         fills="daily",
     ),
 )
-PLAN = (
-    *KEEP,
+KEEP_LESS = basic(
+    "keep-less",
+    "Accept that the --keep options keep less than another run stated, whose policy the replica"
+    " records: withdraw what it kept, and record the new policy.",
+    is_general=False,  # one word for one run
+)
+KEEP_LESS_OF_EVERY_JOB = replace(KEEP_LESS, help="Set --keep-less of sync for every job.")
+_PLAN_OF_JOB = (
     ALLOW_OLDER,
     basic(
         "same-source",
@@ -240,6 +243,7 @@ PLAN = (
         fills="below",
     ),
 )
+PLAN = (*KEEP, KEEP_LESS, *_PLAN_OF_JOB)
 
 LOCK_WAIT = limit(
     "lock-wait",
@@ -299,7 +303,7 @@ CHANGE = (*RUNNER, UNSAFE_LEASE)
 MAX_DELETE = limit(
     "max-delete",
     "Do nothing, and exit with 6, if more files would be deleted, or a larger share of the"
-    " replica's files.",
+    " replica's files. A checkpoint that is withdrawn counts as a file.",
     kinds.CAP,
 )
 DELETES = (
@@ -395,7 +399,7 @@ _PRIORITY = basic(
     "priority", "Jobs of a higher priority are replicated first.", kinds.INTEGER, default=0
 )
 _EXCLUDE = basic("exclude", "Ids of jobs below the root that are left out.", kinds.JOB_IDS)
-_OF_EVERY_TABLE = (TARGET_OF_JOB, _PRIORITY, *PLAN, LOCK_WAIT, *DELETES)
+_OF_EVERY_TABLE = (TARGET_OF_JOB, _PRIORITY, *KEEP, *_PLAN_OF_JOB, LOCK_WAIT, *DELETES)
 FLEET_TABLES = {
     "job": (_JOB_NAME, SOURCE_OF_JOB, *_OF_EVERY_TABLE),
     "root": (SOURCE_OF_JOB, _EXCLUDE, *_OF_EVERY_TABLE),

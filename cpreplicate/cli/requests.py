@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from cpreplicate.cli.config import STORAGES, spark_properties, used_file
 from cpreplicate.cli.kinds import is_directory
+from cpreplicate.cli.option import command_that_is_shown, deciding
+from cpreplicate.cli.options import KEEP
 from cpreplicate.cli.report_file import refuse_in_replica, refuse_unwritable
+from cpreplicate.cli.toml_options import options_of
 from cpreplicate.core import uri
 from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import Limits, Side, Sides, WriteSettings
@@ -26,6 +30,7 @@ from cpreplicate.storage.wrappers.limits import new_limits
 
 if TYPE_CHECKING:
     from cpreplicate.cli.amounts import ByteRate
+    from cpreplicate.core.retention import Retention, StatedBy
     from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.operations.verify import Sample
     from cpreplicate.output.progress import Form
@@ -208,16 +213,77 @@ def execution_of(values: Mapping[str, Any]) -> ExecutionOptions:
 def sync_request(values: Mapping[str, Any], **others: Any) -> SyncRequest:
     """Return the request of a sync; `others` are the fields that no option fills."""
     from cpreplicate.core.packs import PackOptions
-    from cpreplicate.core.retention import Retention
     from cpreplicate.operations.sync.request import SyncRequest
 
-    keep, packing = build(Retention, values), build(PackOptions, values)
+    keep, packing = _stated_retention(values), build(PackOptions, values)
     return build(SyncRequest, values, keep=keep, packing=packing, **others)
+
+
+def _stated_retention(values: Mapping[str, Any]) -> Retention | None:
+    """Return the policy that the `--keep…` options state, None if none of them is given."""
+    from cpreplicate.core.retention import Retention
+
+    given = {name: value for name, value in values.items() if value is not None}
+    is_stated = any(option.field in given for option in KEEP)
+    return build(Retention, given) if is_stated else None
+
+
+def stated_by_file(path: str) -> StatedBy:
+    """Return that the file of a service, or of options, states the policies in it.
+
+    Its name is that by which it was given, as an absolute path. Links are not followed: an update
+    of a ConfigMap, or of a release, changes what they lead to. What is no regular file, such as a
+    pipe, has no name by which it could be known again.
+    """
+    from cpreplicate.protocol.retention_record import stated_by
+
+    named = os.path.abspath(path)  # noqa: PTH100  # `Path.absolute` keeps `..`
+    is_known = Path(named).is_file() and not named.startswith(("/dev/", "/proc/"))
+    return stated_by(_command(), named if is_known else None)
+
+
+def _of_shown() -> dict[str, Any]:
+    """Return what is set for the command of which this one shows what it would do.
+
+    These are the options that this one lacks, as a file of options and the environment have them.
+    """
+    context = click.get_current_context()
+    shown = command_that_is_shown(context.command, context.find_root().command)
+    if shown is None:
+        return {}
+    used = used_file(context)
+    tables = {} if used is None else used.correct().parameters
+    name = shown.name or ""
+    of_shown = click.Context(shown, info_name=name, default_map=tables.get(name, {}))
+    for parameter in options_of(shown).values():
+        if parameter.option in deciding(shown) and parameter.name not in context.params:
+            parameter.handle_parse_result(of_shown, {}, [])
+    return of_shown.params
+
+
+def _stated_by() -> StatedBy:
+    """Return what states the policy of a command: its words, or else the file of options."""
+    from cpreplicate.protocol.retention_record import stated_by
+
+    context = click.get_current_context()
+    used = used_file(context)
+    sources = {context.get_parameter_source(option.field) for option in KEEP}
+    is_of_command = not sources.isdisjoint(
+        (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    )
+    return stated_by(_command()) if used is None or is_of_command else stated_by_file(used.path)
+
+
+def _command() -> str:
+    return f"cpreplicate {click.get_current_context().info_name}"
 
 
 def planned_sync(values: Mapping[str, Any]) -> SyncRequest:
     """Return the request of a command that plans a sync, with its storages and its runner."""
-    return sync_request(values, sides=sides_of(values), execution=execution_of(values))
+    values = {**_of_shown(), **values}
+    return sync_request(
+        values, sides=sides_of(values), execution=execution_of(values), stated_by=_stated_by()
+    )
 
 
 def sample_of(values: Mapping[str, Any]) -> Sample:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cpreplicate.cli import failures
 from cpreplicate.cli.report_file import WritePage
-from cpreplicate.errors import CpreplicateError, NotAtKafka, TooManyDeletes
+from cpreplicate.errors import CpreplicateError, ReportRefused
 
 if TYPE_CHECKING:
     from cpreplicate.operations.sync.report import Report
@@ -84,7 +84,8 @@ def showing_refused_plan(
     page_of: Callable[[Report], WritePage | None] | None = None,
 ) -> Iterator[None]:
     """Print the report of a refusal, then raise: a plan that would delete more than `--max-delete`
-    allows, or what is in the way of a start at another Kafka.
+    allows, or keeps less than the replica records, or what is in the way of a start at another
+    Kafka.
 
     `page_of` returns what writes the page of such a plan.
     """
@@ -93,7 +94,7 @@ def showing_refused_plan(
 
     try:
         yield
-    except (TooManyDeletes, NotAtKafka) as error:
+    except ReportRefused as error:
         if show(error.report, form, listing) is None:
             failures.result_is_printed()
         if page_of is not None:
@@ -103,7 +104,7 @@ def showing_refused_plan(
         raise
 
 
-def _refused(error: TooManyDeletes | NotAtKafka) -> Any:
+def _refused(error: ReportRefused) -> Any:
     """Return the report of a refusal, in which the error is its reason."""
     from dataclasses import replace
 

@@ -15,7 +15,7 @@ import numpy as np
 from cpreplicate.core.closure import File, FileTable
 from cpreplicate.core.ledger import NO_MEMBERS, LedgerEntry, LedgerTable, Member, MemberTable
 from cpreplicate.core.path_columns import Coded, Numbers, Texts, as_texts, rows_of, texts, without
-from cpreplicate.core.retention import Retention
+from cpreplicate.core.retention import Policy, Retention
 from cpreplicate.core.rows import new_row
 from cpreplicate.core.tables import Ints, Lengths, RowSequence, Table
 
@@ -26,7 +26,7 @@ _NOT_RECORDED, _GREW, _DAMAGED = (
     "longer at source: a merged file grew",
     "damaged: ",
 )
-Verb = Literal["copy", "keep", "repack", "delete"]
+Verb = Literal["copy", "keep", "repack", "withdraw", "delete"]
 
 
 class Committed(NamedTuple):
@@ -54,6 +54,18 @@ class Action(NamedTuple):
     target: str
     bytes: int
     reason: str
+
+
+class Withdrawal(NamedTuple):
+    """A committed checkpoint that a plan withdraws.
+
+    It was `completed` at the source at this time, None if that is not recorded. `action` is the row
+    of its `_metadata`, which is removed before the files that only it needed.
+    """
+
+    checkpoint: str
+    completed: float | None
+    action: Action
 
 
 def replaces(action: Action) -> bool:
@@ -124,7 +136,8 @@ class Plan:
     pack. `reused` are the places from which copies are made within the target, by their targets.
     `strangers` are the targets of copies at which a file of another program lies, and its length:
     it is compared with the source's, and never overwritten. `repairs`: the checkpoint is one that
-    the replica keeps, and stays as new or old as it is.
+    the replica keeps, and stays as new or old as it is. `withdrawals` are the checkpoints that go,
+    the oldest first, and `policy` is why the others are kept.
     """
 
     source: str
@@ -136,7 +149,7 @@ class Plan:
     copies: tuple[Action, ...]
     keeps: Keeps
     deletes: tuple[Action, ...]
-    dropped: tuple[str, ...]
+    withdrawals: tuple[Withdrawal, ...]
     paths: str
     paths_reported: str
     paths_reason: str
@@ -148,11 +161,17 @@ class Plan:
     reused: Mapping[str, TargetCopy] = field(default_factory=dict)
     strangers: Mapping[str, int] = field(default_factory=dict)
     repairs: bool = False
+    policy: Policy = field(default=Policy())
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """The names of the checkpoints that are withdrawn, the oldest first."""
+        return tuple(each.checkpoint for each in self.withdrawals)
 
     @property
     def empty(self) -> bool:
         """Whether executing the plan would change nothing."""
-        changes = self.copies or self.repacks or self.deletes or self.dropped
+        changes = self.copies or self.repacks or self.deletes or self.withdrawals
         return not (self.publish or changes)
 
     @property
@@ -162,12 +181,16 @@ class Plan:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """Every row: copies, then repacks, keeps and deletes."""
-        return (*self.copies, *self.repacks, *self.keeps, *self.deletes)
+        """Every row: copies, then repacks, keeps, withdrawals and deletes."""
+        withdrawn = (each.action for each in self.withdrawals)
+        return (*self.copies, *self.repacks, *self.keeps, *withdrawn, *self.deletes)
 
 
 class Cap(NamedTuple):
-    """A limit on deletes: a number of files, or a share of the replica's files."""
+    """A limit on deletes: a number of files, or a share of the replica's files.
+
+    A checkpoint that is withdrawn counts as a file: its `_metadata`.
+    """
 
     number: float
     is_share: bool = False

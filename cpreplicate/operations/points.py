@@ -18,6 +18,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.ledger import MemberTable
 from cpreplicate.core.path_columns import Numbers, Texts, chosen, rows_of, texts
 from cpreplicate.core.placement import is_derived
+from cpreplicate.core.retention import Stated
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.positions import CheckpointPositions, positions_in
@@ -25,6 +26,7 @@ from cpreplicate.operations.replicas import replicas_below
 from cpreplicate.protocol import census, seal
 from cpreplicate.protocol.checkpoint_record import Record
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.retention_record import shown_retention
 from cpreplicate.protocol.verification_record import NAME as VERIFIED
 from cpreplicate.protocol.verification_record import Verified, last_verification
 from cpreplicate.runners import ExecutionOptions, choose_runner
@@ -65,7 +67,8 @@ class ReplicaPoints:
     keep the files that they reference. `bytes` are those of all of these together, what several
     share counted once.
     `others` are the checkpoints in its directory that cpreplicate did not publish. `sealed` is by
-    whom, when and for which checkpoint it was promoted. `error` is why it could not be read.
+    whom, when and for which checkpoint it was promoted. `retention` is which points it keeps, as it
+    records that, and `retention_error` why that is not known. `error` is why it could not be read.
     """
 
     job: str
@@ -74,6 +77,8 @@ class ReplicaPoints:
     bytes: int = 0
     others: tuple[str, ...] = ()
     sealed: str | None = None
+    retention: Stated | None = None
+    retention_error: str | None = None
     error: str | None = None
     derived: tuple[Point, ...] = ()
 
@@ -159,6 +164,7 @@ def _points_of(replica: Replica, own: Collection[str]) -> ReplicaPoints:
         union.bytes,
         tuple(others),
         seal.describe(replica) if seal.NAME in own else None,
+        *shown_retention(replica, own),
         derived=tuple(point for point in points if is_derived(point.checkpoint)),
     )
 

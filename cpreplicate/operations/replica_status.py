@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cpreplicate.core.retention import Stated
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.positions import CheckpointPositions
 from cpreplicate.protocol.job_record import JobRecord
@@ -37,8 +38,9 @@ class ReplicaStatus:
     it damaged, and no sync has repaired it since.
     `kafka_behind` is by how many records the topics of a Kafka trail its positions, None if it has
     none or one of its partitions does not exist there: then `kafka_missing` has the topics.
-    `derived` are the checkpoints that `rebase` wrote in it. What was not looked for, or is not
-    there, is None.
+    `retention` is which points it keeps, as it records that, and `retention_error` why that is not
+    known. `derived` are the checkpoints that `rebase` wrote in it. What was not looked for, or is
+    not there, is None.
     """
 
     job: str
@@ -64,6 +66,8 @@ class ReplicaStatus:
     kafka_behind: int | None = None
     kafka_missing: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
+    retention: Stated | None = None
+    retention_error: str | None = None
 
     @property
     def unready(self) -> str | None:

@@ -39,6 +39,7 @@ from cpreplicate.protocol.manifest import SUFFIX, read_totals
 from cpreplicate.protocol.marker import is_replica, read_marker
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import links_among
+from cpreplicate.protocol.retention_record import shown_retention
 from cpreplicate.protocol.source import find
 from cpreplicate.protocol.verification_record import NAME, last_verification
 from cpreplicate.runners import ExecutionOptions, choose_runner
@@ -188,9 +189,12 @@ def _with_replica(
     reason = unready(replica, Held(found, marker, not (children or own), tuple(links), sealed))
     holder = lease.holder(replica.root, replica.side) if lease.NAME in own else None
     observed.is_lease_held = holder is not None and not holder.is_stale
+    retention, retention_error = shown_retention(replica, own)
     row = replace(
         row,
         sealed=seal.describe(replica) if sealed is not None else None,
+        retention=retention,
+        retention_error=retention_error,
         verified=last_verification(replica) if NAME in own else None,
         holder=holder,
         unfinished=_unfinished(own, newest),

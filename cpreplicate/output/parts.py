@@ -7,8 +7,10 @@ from typing import Any
 
 from cpreplicate.core.plan import Action, total
 from cpreplicate.core.restore import Restore
+from cpreplicate.core.retention import Retention, Stated
 from cpreplicate.core.sizes import size
 from cpreplicate.core.start import Starting
+from cpreplicate.output.json import timestamp
 from cpreplicate.output.streams import printable
 from cpreplicate.output.text import lines, table
 
@@ -40,6 +42,25 @@ def totals(actions: Sequence[Action]) -> dict[str, int]:
 def warning_lines(warnings: Iterable[str]) -> list[str]:
     """Return a line for each warning."""
     return [printable(f"warning: {warning}") for warning in warnings]
+
+
+def retention_fields(stated: Stated | None) -> dict[str, Any] | None:
+    """Return the JSON object of a policy, by what it was stated, and when."""
+    if stated is None:
+        return None
+    by, time = str(stated.by), timestamp(stated.time)
+    return {**retention_amounts(stated.retention), "stated_by": by, "stated": time}
+
+
+def retention_amounts(retention: Retention) -> dict[str, Any]:
+    """Return the fields of which points a policy keeps."""
+    return {
+        "options": str(retention),
+        "last": max(retention.last, 1),
+        "within_seconds": retention.within,
+        "hourly": retention.hourly,
+        "daily": retention.daily,
+    }
 
 
 def restore_text(restore: Restore, introduction: str) -> str:

@@ -351,7 +351,9 @@ def test_a_file_of_jobs_is_one_of_fleet(directory):
 
 def test_options_holds_what_means_the_same_for_each_command():
     own = {key for key, having in by_name(cli.commands).items() if not is_general(having.values())}
-    assert own == {"all", "checkpoint", "job", "metrics-file", "name", "positions", "report"}
+    assert own == {
+        *("all", "checkpoint", "job", "keep-less", "metrics-file", "name", "positions", "report"),
+    }
     published = json.loads(SCHEMA.read_text())["properties"]
     assert own.isdisjoint(published["options"]["properties"])
     # where commands differ in it, there is none: 5s for doctor, 60s for the others

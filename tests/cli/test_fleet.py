@@ -41,7 +41,20 @@ def test_a_job_without_options_is_a_request_with_the_defaults_of_sync(members_of
     (member,) = members_of(JOB)
     sides = member.request.sides
     assert (member.name, member.priority, member.is_discovered) == ("job", 0, False)
-    assert member.request == SyncRequest("file:/a/job", "file:/b", sides=sides)
+    by = member.request.stated_by
+    assert member.request == SyncRequest("file:/a/job", "file:/b", sides=sides, stated_by=by)
+
+
+def test_the_file_states_which_points_its_jobs_keep_and_only_the_command_line_may_accept_less(
+    members_of, tmp_path
+):
+    (member,) = members_of(JOB + "keep = 3\n", "--keep-less")
+    assert member.request.stated_by.path == str(tmp_path / "jobs.toml")
+    assert member.request.keep_less
+    (tmp_path / "jobs.toml").write_text(JOB + "keep-less = true\n")
+    done = CliRunner().invoke(cli, ["fleet", str(tmp_path / "jobs.toml")])
+    assert done.exit_code == 2
+    assert "give --keep-less on the command line of fleet" in done.output
 
 
 def test_options_of_a_job_mean_what_they_mean_on_the_command_line(members_of):
@@ -71,6 +84,7 @@ same-source = false
         remaps=(Remap("s3a:", "s3:"),),
         source_roots=("file:/a", "file:/c"),
         sides=member.request.sides,
+        stated_by=member.request.stated_by,
         lock_wait=3.0,
         max_delete=Cap(0.2, is_share=True),
         async_deletes=True,

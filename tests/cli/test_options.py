@@ -66,7 +66,10 @@ def test_a_command_line_without_options_is_a_request_with_its_defaults():
         execution = execution_of(values)
         request = planned_sync(values)
     assert execution == ExecutionOptions()
-    assert request == SyncRequest("file:/a", "file:/b", sides=sides, execution=execution)
+    by = request.stated_by
+    expected = SyncRequest("file:/a", "file:/b", sides=sides, execution=execution, stated_by=by)
+    assert request == expected
+    assert by.command == "cpreplicate sync"
     assert (sides.source.hdfs_client, sides.source.retry_for) == ("native", 60.0)
     assert (sides.target.write, sides.preserve) == (WriteSettings(), False)
     assert request.packing == PackOptions()
@@ -96,7 +99,11 @@ def test_content_and_sample_are_the_share_of_a_sample(words, share):
 @pytest.mark.parametrize(
     ("request_type", "given", "command"),
     [
-        (SyncRequest, {"sides", "keep", "packing", "execution", "subsumption_wait"}, "sync"),
+        (
+            SyncRequest,
+            {"sides", "keep", "stated_by", "packing", "execution", "subsumption_wait"},
+            "sync",
+        ),
         (Retention, set(), "sync"),
         (PackOptions, set(), "sync"),
         (ExecutionOptions, {"show"}, "sync"),

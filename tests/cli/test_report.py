@@ -85,7 +85,7 @@ def test_refs_and_positions_have_the_page_of_inspect(directory):
 
 def test_a_refused_plan_has_a_page(directory):
     write_checkpoint(directory / "dcA", 4, {"shared/a": 100})
-    ended = run(*words_of("sync"), "--max-delete", "1", "--report", "page.html")
+    ended = run(*words_of("sync"), "--max-delete", "0", "--report", "page.html")
     assert ended.code == Refused.exit_code
     text = (directory / "page.html").read_text()
     assert 'class="answer bad"' in text

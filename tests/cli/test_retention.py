@@ -1,7 +1,10 @@
 """Points in time on the command line: what is kept, listed and promoted."""
 
+import base64
+import gzip
 import json
 import os
+import re
 
 import pytest
 
@@ -169,3 +172,212 @@ def test_list_ends_with_10_where_no_replica_is_and_names_similar_jobs(replicate,
     done = run("list", tmp_path / "dcB", "--job", "ordres")
     assert done.returncode == 10
     assert "'orders'" in done.stderr
+
+
+DAYS = [MIDNIGHT + DAY * number for number in range(7)]
+
+
+@pytest.fixture
+def kept(replicate, tmp_path):
+    """The replica of a job of which a command kept a point of each day."""
+    replicate(DAYS, "--keep-daily", "30")
+    return tmp_path / "dcB" / JOB
+
+
+def tables_of(page):
+    """The tables of a page, as they lie in it."""
+    packed = re.findall(r"H4sI[A-Za-z0-9+/=]+", page.read_text())
+    return [gzip.decompress(base64.b64decode(each)).decode() for each in packed]
+
+
+def places(tmp_path):
+    return (tmp_path / "dcA" / JOB, tmp_path / "dcB")
+
+
+def held(replica):
+    return sorted(each.parent.name for each in replica.glob("chk-*/_metadata"))
+
+
+def test_the_sync_of_the_runbook_keeps_the_points_of_the_service(kept, tmp_path):
+    done = run("sync", *places(tmp_path))
+    assert (done.returncode, len(held(kept))) == (0, 7)
+    assert "nothing to do" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["sync", "diff", "doctor", "fleet"])
+def test_less_ends_with_6_and_names_what_would_go_who_kept_it_and_both_ways_out(
+    kept, tmp_path, command
+):
+    source, target = places(tmp_path)
+    (tmp_path / "jobs.toml").write_text(
+        f'[[job]]\nsource = "{source}"\ntarget = "{target}"\nkeep = 3\n'
+    )
+    words = ["jobs.toml"] if command == "fleet" else [source, target, "--keep", "3"]
+    done = run(command, *words, cwd=tmp_path)
+    assert done.returncode == 6
+    printed_text = done.stdout + done.stderr
+    for number in range(1, 5):
+        assert f"chk-{number} (completed 2024-10-0{number + 3}T" in printed_text
+    assert "--keep-daily 30, stated by `cpreplicate sync` of " in printed_text
+    assert "--keep-less" in printed_text
+    assert len(held(kept)) == 7
+
+
+def test_a_fleet_accepts_less_of_what_its_own_file_stated_and_else_with_keep_less(kept, tmp_path):
+    source, target = places(tmp_path)
+    file = tmp_path / "jobs.toml"
+
+    def fleet(keep, *words):
+        file.write_text(f'[defaults]\n{keep}\n[[job]]\nsource = "{source}"\ntarget = "{target}"\n')
+        return run("fleet", "jobs.toml", "--runner", "inline", *words, cwd=tmp_path).returncode
+
+    assert fleet("keep = 5") == 6
+    assert fleet("keep = 5", "--keep-less", "--dry-run") == 0
+    assert fleet("keep = 5", "--keep-less") == 0
+    assert held(kept) == [f"chk-{number}" for number in range(3, 8)]
+    assert fleet("keep = 2") == 0
+    assert held(kept) == ["chk-6", "chk-7"]
+    assert run("sync", source, target).returncode == 0
+    assert held(kept) == ["chk-6", "chk-7"]
+
+
+def test_one_job_of_a_fleet_that_keeps_less_does_not_hold_up_another(kept, tmp_path):
+    other = write_checkpoint(tmp_path / "dcC", 1, {"chk-1/x": 10}).parent
+    source, target = places(tmp_path)
+    (tmp_path / "jobs.toml").write_text(
+        f'[[job]]\nsource = "{source}"\ntarget = "{target}"\nkeep = 3\n'
+        f'[[job]]\nsource = "{other}"\ntarget = "{tmp_path}/dcD"\nkeep = 3\n'
+    )
+    done = run("fleet", "jobs.toml", "--runner", "inline", "--output", "json", cwd=tmp_path)
+    results = [(job["status"], job["exit_code"]) for job in json.loads(done.stdout)["jobs"]]
+    assert results == [("failed", 6), ("replicated", 0)]
+    assert len(held(kept)) == 7
+
+
+def options_file(tmp_path, text):
+    (tmp_path / "config.toml").write_text(text)
+    return ("--config", tmp_path / "config.toml")
+
+
+def json_of(*words, **environment):
+    return json.loads(run(*words, "--output", "json", **environment).stdout)
+
+
+@pytest.mark.parametrize("in_environment", [False, True])
+def test_diff_and_doctor_show_the_sync_that_the_file_and_the_environment_ask_for(
+    replicate, tmp_path, in_environment
+):
+    replicate(DAYS[:3], "--keep", "3")
+    write_checkpoint(tmp_path / "dcA", 4, {"chk-4/x": 10})
+    text = "[sync]\nkeep = 2\nkeep-less = true\n"
+    options = options_file(tmp_path, "[options]\n" if in_environment else text)
+    names = {"CPREPLICATE_SYNC_KEEP": "2", "CPREPLICATE_SYNC_KEEP_LESS": "true"}
+    environment = names if in_environment else {}
+    plan = json_of(*options, "diff", *places(tmp_path), **environment)
+    assert [each["checkpoint"] for each in plan["withdraw"]] == ["chk-1", "chk-2"]
+    assert plan["retention"]["options"] == "--keep 2"
+    doctor = run(*options, "doctor", *places(tmp_path), **environment).stdout
+    assert "withdraws chk-1 (completed" in doctor
+    done = json_of(*options, "sync", *places(tmp_path), "--runner", "inline", **environment)
+    assert done["withdraw"] == plan["withdraw"]
+    assert held(tmp_path / "dcB" / JOB) == ["chk-3", "chk-4"]
+
+
+def test_diff_ends_as_the_sync_of_the_file_also_by_options_that_it_lacks(kept, tmp_path):
+    for text, code in (
+        ('[sync]\npreserve = true\npack = "on"\n', 2),
+        ("[sync]\ncheck-content = true\nkeep = 1\n", 6),
+    ):
+        options = options_file(tmp_path, text)
+        for command in ("sync", "diff"):
+            assert run(*options, command, *places(tmp_path)).returncode == code, (command, text)
+    assert len(held(kept)) == 7
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_table_of_diff_wins_over_that_of_sync_and_how_sync_prints_is_its_own(tmp_path):
+    options = options_file(tmp_path, '[sync]\nkeep = 9\noutput = "json"\n[diff]\nkeep-daily = 31\n')
+    plan = run(*options, "diff", *places(tmp_path), "--keep-less")
+    assert "--keep 9 --keep-daily 31, stated by this run" in plan.stdout
+
+
+def test_the_file_of_options_may_state_less_of_what_it_stated_and_the_words_may_not(
+    replicate, tmp_path
+):
+    options = options_file(tmp_path, "[sync]\nkeep = 3\n")
+    replicate(DAYS[:3], *options)
+    options_file(tmp_path, "[sync]\nkeep = 2\n")
+    assert run("sync", *places(tmp_path), *options, "--keep", "1").returncode == 6
+    environment = {"CPREPLICATE_SYNC_KEEP": "1"}
+    assert run("sync", *places(tmp_path), *options, **environment).returncode == 6
+    assert run("diff", *places(tmp_path), *options, **environment).returncode == 6
+    assert run("sync", *places(tmp_path), *options, "--runner", "inline").returncode == 0
+    assert held(tmp_path / "dcB" / JOB) == ["chk-2", "chk-3"]
+
+
+def test_a_pipe_is_no_file_that_could_be_known_again(kept, tmp_path):
+    source, target = places(tmp_path)
+    text = f'[[job]]\nsource = "{source}"\ntarget = "{target}"\nkeep-daily = 40\n'
+    read, write = os.pipe()
+    os.write(write, text.encode())
+    os.close(write)
+    assert run("fleet", f"/dev/fd/{read}", "--runner", "inline").returncode == 0
+    record = json.loads((kept / ".cpreplicate" / "retention.json").read_text())
+    assert (record["daily"], record["path"]) == (40, None)
+
+
+@pytest.mark.usefixtures("kept")
+def test_what_a_run_withdraws_is_the_first_sentence_and_a_line_of_each_listing(tmp_path):
+    words = (*places(tmp_path), "--keep", "5", "--keep-less")
+    first = run("diff", *words).stdout.splitlines()[0]
+    assert first == (
+        "withdraws chk-1 (completed 2024-10-04T00:00:00+00:00),"
+        " chk-2 (completed 2024-10-05T00:00:00+00:00)"
+    )
+    assert "- chk-1/_metadata" in run("diff", *words, "--combined").stdout.splitlines()
+    rows = map(json.loads, run("diff", *words, "--output", "ndjson").stdout.splitlines())
+    withdrawn = [row["target"] for row in rows if row["action"] == "withdraw"]
+    assert withdrawn == ["chk-1/_metadata", "chk-2/_metadata"]
+    done = run("sync", *words, "--runner", "inline").stdout
+    assert done.splitlines()[0] == first
+
+
+@pytest.mark.usefixtures("kept")
+def test_the_page_of_a_plan_names_what_goes_and_does_not_draw_it_as_kept(tmp_path):
+    words = (*places(tmp_path), "--keep", "5", "--keep-less")
+    assert run("diff", *words, "--report", tmp_path / "plan.html").returncode == 0
+    page = (tmp_path / "plan.html").read_text()
+    answer = page[page.index('class="answer') :]
+    assert 'class="answer notice"' in page
+    assert "ithdraws chk-1 (completed 2024-10-04" in answer[:300]
+    assert "chk-1 2024-10-04T00:00Z (withdrawn)" in page
+    assert "Kept checkpoints" not in page
+    assert "2 of them are withdrawn, 5 kept" in page
+
+
+@pytest.mark.usefixtures("kept")
+def test_list_and_status_show_the_policy_and_what_stated_it(tmp_path):
+    (listed,) = json_of("list", tmp_path / "dcB")["replicas"]
+    (status,) = json_of("status", tmp_path / "dcB")["replicas"]
+    for shown in (listed, status):
+        policy = shown["retention"]
+        assert (policy["options"], policy["daily"], policy["last"]) == ("--keep-daily 30", 30, 1)
+        assert policy["stated_by"].startswith("`cpreplicate sync` of ")
+        assert policy["stated"].endswith("Z")
+    assert "keeps by --keep-daily 30, stated by" in run("list", tmp_path / "dcB").stdout
+    assert "daily 30" in run("status", tmp_path / "dcB").stdout.splitlines()[1]
+    for command in ("list", "status"):
+        run(command, tmp_path / "dcB", "--report", tmp_path / "page.html").check_returncode()
+        assert "--keep-daily 30, stated by" in "".join(tables_of(tmp_path / "page.html"))
+
+
+def test_a_damaged_record_is_shown_and_ends_a_sync_and_is_no_obstacle_to_promote(kept, tmp_path):
+    (kept / ".cpreplicate" / "retention.json").write_text("{")
+    done = run("sync", *places(tmp_path))
+    assert done.returncode == 6
+    assert f"{kept}/.cpreplicate/retention.json is damaged" in done.stderr
+    for command in ("list", "status"):
+        assert "retention.json is damaged" in run(command, tmp_path / "dcB").stdout
+    (status,) = json_of("status", tmp_path / "dcB")["replicas"]
+    assert (status["ready"], status["retention"]) == (True, None)
+    assert run("promote", kept).returncode == 0

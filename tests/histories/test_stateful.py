@@ -199,6 +199,7 @@ class Replication(RuleBasedStateMachine):
             TARGET_ROOT,
             paths=paths,
             keep=keep,
+            keep_less=True,  # tests/histories/test_retention.py has those that are refused
             async_deletes=put_off,
             packing=PackOptions("on" if self.draw.random() < 0.3 else "off", 1 << 20),
             execution=ExecutionOptions(runner="inline", parallelism=1),

@@ -107,7 +107,7 @@ def test_a_target_root_that_is_a_link_itself_is_the_operators_choice(tmp_path):
 
 @pytest.mark.parametrize(
     ("cap", "allowed"),
-    [(Cap(3), False), (Cap(4), True), (Cap(0.4, True), False), (Cap(0.5, True), True)],
+    [(Cap(4), False), (Cap(5), True), (Cap(0.4, True), False), (Cap(0.5, True), True)],
 )
 def test_more_deletes_than_allowed_are_refused_with_the_plan(tmp_path, cap, allowed):
     replica = synced(tmp_path, {1: FILES})

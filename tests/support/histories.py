@@ -418,7 +418,8 @@ class World:
             source,
             target,
             paths=self.draw.choice(["auto", "auto", "relative", "absolute"]),
-            keep=self._retention(self.draw.choice([1, 1, 2, 3])) if keep is None else keep,
+            keep=self._stated(self.draw.choice([1, 1, 2, 3])) if keep is None else keep,
+            keep_less=True,  # tests/histories/test_retention.py has those that are refused
             remaps=remaps,
             adopt=self.draw.random() < self.adopting,
             same_source=self.draw.random() < (0.4 if is_odd else 0.05),
@@ -430,6 +431,11 @@ class World:
             subsumption_wait=0.0,
         )
         self._perform(self._sync_operation(request, is_odd, follow))
+
+    def _stated(self, last: int) -> Retention | int | None:
+        """Return a retention, or sometimes that none is stated."""
+        stated = self._retention(last)
+        return None if self.keeping.random() < 0.3 else stated
 
     def _retention(self, last: int) -> Retention | int:
         """Return so many points, and mostly, where points are kept by their time, more of them."""
@@ -588,6 +594,7 @@ class World:
                     each,
                     target,
                     keep=self._retention(1),
+                    keep_less=True,
                     execution=ExecutionOptions(runner="inline", parallelism=1),
                     subsumption_wait=0.0,
                 ),
@@ -1403,8 +1410,9 @@ class World:
             gone = had.keys() - has.keys()
             goes: set[str] = set()
             if operation.request is not None and replica == operation.replica:
-                goes = self._points_that_go(replica, operation.request.keep, had, has)
-                last = Retention.of(operation.request.keep).last
+                keep = operation.request.keep or self._recorded_retention(replica, before)
+                goes = self._points_that_go(replica, keep, had, has)
+                last = Retention.of(keep).last
                 self.counts["points were kept by their time"] += len(has) > max(last, 2)
                 if isinstance(outcome, Report) and gone != goes:
                     self.wrong += [
@@ -1421,6 +1429,14 @@ class World:
             if tag is not None and match is not None and match[0] not in self.flink.owned:
                 found[f"chk-{match[2]}"] = self.flink.completed[tag[0]]
         return found
+
+    def _recorded_retention(self, replica: str, there: Mapping[str, bytes]) -> Retention | int:
+        """Return the retention that was stated last for a replica: one point if none was."""
+        data = there.get(f"{replica.removeprefix('file:/')}/{OWN}/retention.json")
+        if data is None:
+            return 1
+        fields = json.loads(data)
+        return Retention(*(fields[name] for name in ("last", "within", "hourly", "daily")))
 
     def _points_that_go(
         self,

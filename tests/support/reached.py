@@ -226,6 +226,13 @@ STATES: dict[str, Collection[str]] = {
         "the earlier replica was swept meanwhile",
         "the source moved on during a sync",
     ),
+    "tests/histories/test_retention.py": (
+        "a policy that keeps less was refused",
+        "a policy was recorded in place of another",
+        "a run that states no policy kept several points",
+        "a run that stated a policy died",
+        "a checkpoint dated in the future was kept",
+    ),
     "tests/histories/test_stateful.py": (
         "a sync met a seal",
         "deletes were put off",

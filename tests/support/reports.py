@@ -47,7 +47,7 @@ def plan_of(
             Action("delete", None, path, size, "only chk-6 needed it")
             for path, size in deletes.items()
         ),
-        dropped=(),
+        withdrawals=(),
         paths="relative",
         paths_reported="relative",
         paths_reason="safe",

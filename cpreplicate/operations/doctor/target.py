@@ -11,6 +11,7 @@ from itertools import takewhile
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import total
+from cpreplicate.core.retention import Policy
 from cpreplicate.core.sizes import size
 from cpreplicate.errors import LeaseHeld, NoSpace, Refused, UsageError, exit_code_of
 from cpreplicate.operations.doctor.case import Case, CaseSide, target_of
@@ -26,11 +27,13 @@ from cpreplicate.operations.doctor.source import compared_clocks
 from cpreplicate.operations.probe import Probe
 from cpreplicate.operations.space import left, shortage
 from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.report import named
 from cpreplicate.operations.sync.source import target_replica
 from cpreplicate.operations.target_root import refuse_replica_as_root
 from cpreplicate.protocol import lease, lease_safety, same_place, seal
 from cpreplicate.protocol.marker import read_marker
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.retention_record import described
 from cpreplicate.storage import FileStatus, Side, Storage, questions
 
 PROBE = ".cpreplicate-doctor-"
@@ -83,14 +86,24 @@ def check_plan(subject: Case) -> Result:
     if report.refusal is not None and not isinstance(report.refusal, (LeaseHeld, NoSpace)):
         raise report.refusal
     subject.plan = plan = report.plan
+    kept = _kept(plan.policy)
     if plan.empty:
-        return Result(f"nothing to do: the replica holds {plan.checkpoint}")
+        return Result(f"nothing to do: the replica holds {plan.checkpoint}{kept}")
     copies = f"copies {len(plan.copies)} files, {size(total(plan.copies))}"
-    planned = f"a sync of {plan.checkpoint} {copies}, and deletes {len(plan.deletes)}"
+    planned = f"a sync of {plan.checkpoint} {copies}, and deletes {len(plan.deletes)}{kept}"
+    if plan.withdrawals:
+        planned = f"withdraws {named(plan.withdrawals)}: {planned}"
     unknown = report.warnings[len(plan.warnings) :]
     if unknown:
         return warning(f"{planned}; {'; '.join(unknown)}", _LATER)
     return Result(planned)
+
+
+def _kept(policy: Policy) -> str:
+    """Return which points the replica keeps, if somebody stated that."""
+    if policy.is_to_be_recorded:
+        return f"; it keeps by {policy.retention}, which it records"
+    return "" if policy.recorded is None else f"; it keeps by {described(policy.recorded)}"
 
 
 def check_write(subject: Case) -> Result:

@@ -22,6 +22,7 @@ from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.job_record import JobRecord, record_job
 from cpreplicate.protocol.marker import add_source, create_marker
 from cpreplicate.protocol.publication import Publication
+from cpreplicate.protocol.retention_record import record_retention
 from cpreplicate.storage.base import Content
 
 _HELD_IN_MEMORY = 64 << 20  # bytes of a rewritten `_metadata`
@@ -104,8 +105,16 @@ def claim(run: SyncChange) -> None:
     for checkpoint in state.unrecorded:
         publication.adopt(run.replica, checkpoint)
     _record_job(run)
+    _record_retention(run)
     adopted_too = state.adopted + state.unrecorded
     run.state = replace(state, marker=marker, adopted=adopted_too, unrecorded=())
+
+
+def _record_retention(run: SyncChange) -> None:
+    """Record the policy that the run states, before it keeps more or withdraws anything."""
+    policy = run.plan.policy
+    if policy.stated is not None and policy.is_to_be_recorded:
+        record_retention(run.replica, policy.stated)
 
 
 def _record_job(run: SyncChange) -> None:

@@ -26,7 +26,13 @@ from cpreplicate.operations.sync.plan import (
     reasons_against,
     warnings_of_strangers,
 )
-from cpreplicate.operations.sync.report import Report, SyncCheck, refuse_too_many_deletes, report_of
+from cpreplicate.operations.sync.report import (
+    Report,
+    SyncCheck,
+    refuse_to_keep_less,
+    refuse_too_many_deletes,
+    report_of,
+)
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.reuse import with_earlier_replicas
 from cpreplicate.operations.sync.source import SourceState, read_source, target_replica
@@ -64,6 +70,8 @@ def diff(request: SyncRequest, notify: Notify = silent, with_positions: bool = F
         report_of(plan, source_state, started), is_plan=True, groups=groups(plan, source_state)
     )
     reasons = tuple(reasons_against(source_state, replica, state))
+    if not reasons:
+        refuse_to_keep_less(report, request)
     refusal = _refusal(reasons, replica, state, request, is_current)
     warnings = tuple(f"sync would be refused: {reason}" for reason in reasons)
     if refusal is None:
@@ -94,6 +102,7 @@ def check(request: SyncRequest, is_dry_run: bool = False) -> SyncCheck:
     state = examined(source_state, replica)
     ledger = Ledger(replica, state)
     plan = make_plan(source_state, replica, state, ledger)
+    refuse_to_keep_less(report_of(plan, source_state, time.monotonic()), request)
     is_current = is_done(plan, state, ledger, source_state)
     warnings: tuple[str, ...] = ()
     if is_dry_run and not is_current:
@@ -111,6 +120,7 @@ def check(request: SyncRequest, is_dry_run: bool = False) -> SyncCheck:
         bytes=total(plan.copies),
         completed=source_state.source.completed,
         warnings=warnings,
+        withdrawals=plan.withdrawals,
     )
 
 

@@ -21,7 +21,8 @@ class Group(NamedTuple):
     """The actions of one kind that are of one operator and have one reason.
 
     `operator` is its id, and `name` its name or uid. Both are None for files that several operators
-    share, and for files that are deleted, which only earlier checkpoints needed.
+    share, for checkpoints that are withdrawn, and for files that are deleted, which only earlier
+    checkpoints needed.
     """
 
     action: Verb
@@ -35,9 +36,11 @@ class Group(NamedTuple):
 def groups(plan: Plan, source_state: SourceState) -> tuple[Group, ...]:
     """Return the actions by operator and reason, of each kind the largest groups first."""
     owning = _Owners(source_state.file.metadata, source_state.closure)
+    withdrawn = [each.action for each in plan.withdrawals]
     found_groups = [
         *_grouped("copy", plan.copies, owning.of([each.source or "" for each in plan.copies])),
         *_grouped("repack", plan.repacks, owning.of([each.source or "" for each in plan.repacks])),
+        *_grouped("withdraw", withdrawn, [None] * len(withdrawn)),
         *_grouped("delete", plan.deletes, [None] * len(plan.deletes)),
         *_grouped_keeps(plan, owning),
     ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -25,7 +25,16 @@ from cpreplicate.core.path_columns import (
     without,
 )
 from cpreplicate.core.placement import METADATA
-from cpreplicate.core.plan import Action, Committed, Plan, copies_and_keeps, deletes, dropped
+from cpreplicate.core.plan import (
+    Action,
+    Committed,
+    Plan,
+    Withdrawal,
+    copies_and_keeps,
+    deletes,
+    dropped,
+)
+from cpreplicate.core.retention import Policy, Retention, policy_of
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import NotThere, Obstacle, Obstructed, Refused, Sealed, UsageError
 from cpreplicate.operations.change import refuse_links, some
@@ -33,7 +42,14 @@ from cpreplicate.operations.readiness import held, unready
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
 from cpreplicate.operations.target_root import refuse_replica_as_root
-from cpreplicate.protocol import job_record, needed, ownership, replica_state, seal
+from cpreplicate.protocol import (
+    job_record,
+    needed,
+    ownership,
+    replica_state,
+    retention_record,
+    seal,
+)
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.protocol.ledger import Ledger
@@ -75,11 +91,12 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
     spelled = request.paths if repaired is None else repaired.paths
     paths = restore.choose(metadata, source_state.closure, spelled, has_packs)
     completed = source_state.source.completed
+    policy = policy_of_run(request, replica, state.own)
+    keep, number = policy.retention, metadata.checkpoint_id
     if repaired is None:
         publish = bool(split.copies or moving) or not _is_published(
             source_state, replica, state, paths.mode, kept_members
         )
-        keep, number = request.keep, metadata.checkpoint_id
         to_drop = dropped(committed, name, number, keep, completed, time.time())
     else:  # only what is in packs gets another place
         publish = bool(packed) or len(kept_members) < len(repaired.checkpoint.members)
@@ -99,7 +116,7 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
         copies=split.copies,
         keeps=split.keeps.without(moving.paths),
         deletes=deletes(gone, [*stays, replaced_since], present),
-        dropped=tuple(checkpoint.name for checkpoint in to_drop),
+        withdrawals=tuple(_withdrawal(each, number, keep, state) for each in to_drop),
         paths=paths.mode,
         paths_reported=paths.reported,
         paths_reason=paths.reason,
@@ -113,6 +130,7 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
         moving=moving,
         strangers=_strangers(split.copies, present, ledger),
         repairs=repaired is not None,
+        policy=policy,
     )
 
 
@@ -147,6 +165,32 @@ def _repaired(source_state: SourceState, replica: Replica, state: State) -> _Rep
         " replicated from: the job has counted anew, or the replica was moved. Nothing was done."
         " Sync the newest checkpoint of the job's directory, or into another TARGET_ROOT"
     )
+
+
+def policy_of_run(request: SyncRequest, replica: Replica, own: Collection[str]) -> Policy:
+    """Return which checkpoints a run keeps: as it states, else as the replica records.
+
+    `own` are the names of the files in `.cpreplicate/`. A repair withdraws nothing, whatever is
+    stated. Raises `Refused` if the record is damaged, unless the run states a policy with
+    `keep_less`.
+    """
+    if request.repair:
+        return Policy()
+    try:
+        recorded = retention_record.read_retention(replica, own)
+    except Refused:
+        if request.stated is None or not request.keep_less:
+            raise
+        recorded = None
+    return policy_of(request.stated, recorded)
+
+
+def _withdrawal(gone: Committed, newest: int, keep: Retention, state: State) -> Withdrawal:
+    is_of_former_count = gone.checkpoint_id > newest
+    reason = "the job counts its checkpoints anew" if is_of_former_count else f"not kept by {keep}"
+    length = state.metadata_files[gone.name].length
+    action = Action("withdraw", None, f"{gone.name}/{METADATA}", length, reason)
+    return Withdrawal(gone.name, gone.completed, action)
 
 
 def _kept_beside(
@@ -280,12 +324,14 @@ def _refuse_to_go_back(
     newest = committed[0].checkpoint_id if committed else -1
     asked = source_state.file.metadata.checkpoint_id
     if newest > asked and not source_state.request.allow_older:
+        higher = sorted(each.checkpoint_id for each in committed if each.checkpoint_id > asked)
+        names = ", ".join(f"chk-{number}" for number in higher)
         raise Refused(
             f"{replica.root} holds chk-{newest}, newer than {source_state.source.checkpoint}"
             f" (checkpoint {asked}). A replica never goes back. Nothing was done. Sync a newer"
             " checkpoint, or give another TARGET_ROOT. If the job was started from scratch, its"
             f" numbers restart: give --allow-older, which publishes chk-{asked} and withdraws the"
-            " checkpoints with higher numbers"
+            f" checkpoints with higher numbers: {names}"
         )
 
 
@@ -394,7 +440,9 @@ def _obstacle(replica: Replica, state: State) -> Obstacle | None:
 
 def is_done(plan: Plan, state: State, ledger: Ledger, source_state: SourceState) -> bool:
     """Return whether nothing is to be done, nor to be recorded."""
-    if not plan.empty or source_state.request.check_content or state.unrecorded:
+    if not plan.empty or plan.policy.is_to_be_recorded:
+        return False
+    if source_state.request.check_content or state.unrecorded:
         return False
     if state.marker is None or not state.marker.names(source_state.name):
         return False

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.plan import Plan
+from cpreplicate.core.plan import Plan, Withdrawal
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
-from cpreplicate.errors import CpreplicateError, Refused, TooManyDeletes
+from cpreplicate.errors import CpreplicateError, KeepsLess, Refused, TooManyDeletes
 from cpreplicate.operations.sync.groups import Group
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
+from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.retention_record import described
 from cpreplicate.runners import TimedRunner
 
 if TYPE_CHECKING:
@@ -58,8 +60,8 @@ class Report:
 class SyncCheck(NamedTuple):
     """The result of `check`: whether the replica holds `checkpoint` already.
 
-    Otherwise, `files` and `bytes` are to be copied or deleted. `completed` and `warnings` are as in
-    `Report`.
+    Otherwise, `files` and `bytes` are to be copied or deleted, and `withdrawals` are those of the
+    plan. `completed` and `warnings` are as in `Report`.
     """
 
     checkpoint: str
@@ -68,6 +70,33 @@ class SyncCheck(NamedTuple):
     bytes: int
     completed: float | None = None
     warnings: tuple[str, ...] = ()
+    withdrawals: tuple[Withdrawal, ...] = ()
+
+
+def named(withdrawals: Sequence[Withdrawal]) -> str:
+    """Return the checkpoints that are withdrawn, and when each was completed at the source."""
+    clock = json_files.clock
+    return ", ".join(
+        f"{each.checkpoint} (completed {clock(each.completed)})" for each in withdrawals
+    )
+
+
+def refuse_to_keep_less(report: Report, request: SyncRequest) -> None:
+    """Raise `KeepsLess`, with the report, if its plan keeps less than another place stated.
+
+    `--keep-less` allows that.
+    """
+    plan, policy = report.plan, report.plan.policy
+    if request.keep_less or not policy.is_less or policy.recorded is None:
+        return
+    names = named(plan.withdrawals)
+    goes = f"It withdraws {names}" if names else "No checkpoint goes yet, but later ones would"
+    refusal = (
+        f"{policy.retention} keeps less than the policy that {plan.replica} records:"
+        f" {described(policy.recorded)}. {goes}. Nothing was done. Leave out the --keep options to"
+        " keep what is recorded, or give --keep-less to withdraw them and record the new policy"
+    )
+    raise KeepsLess(refusal, replace(report, refusal=Refused(refusal)))
 
 
 def phases(read: float, runner: TimedRunner, seconds: float) -> dict[str, float]:
@@ -80,7 +109,8 @@ def refuse_too_many_deletes(report: Report, state: State, request: SyncRequest) 
     """Raise `TooManyDeletes`, with the report, if its plan deletes more than `--max-delete` allows.
 
     They are counted against the files that committed checkpoints reference. A pack counts as its
-    members. What the new checkpoint needs is not deleted: it only moves, or is copied again.
+    members. What the new checkpoint needs is not deleted: it only moves, or is copied again. The
+    `_metadata` of a checkpoint counts as a file, too: it may hold all of its state.
     """
     plan = report.plan
     if request.max_delete is None:
@@ -93,12 +123,14 @@ def refuse_too_many_deletes(report: Report, state: State, request: SyncRequest) 
     count = sum(len(members.get(path, {path})) for path in files)
     needed = {action.target for action in (*plan.copies, *plan.repacks, *plan.keeps)}
     gone = [members.get(action.target, {action.target}) - needed for action in plan.deletes]
-    deletes = sum(map(len, gone))
-    if not request.max_delete.allows(deletes, count):
+    deletes, withdrawn = sum(map(len, gone)), len(plan.withdrawals)
+    if not request.max_delete.allows(deletes + withdrawn, count + len(state.committed)):
+        checkpoints = f" and {withdrawn} of the {len(state.committed)} checkpoints"
+        names = f" The checkpoints are {named(plan.withdrawals)}." if withdrawn else ""
         refusal = (
-            f"{deletes} of the {count} files of {plan.replica} would be deleted, but"
-            f" --max-delete allows {request.max_delete}. Nothing was copied, committed or deleted."
-            " If that is right, give a higher --max-delete"
+            f"{deletes} of the {count} files{checkpoints if withdrawn else ''} of {plan.replica}"
+            f" would be deleted, but --max-delete allows {request.max_delete}. Nothing was copied,"
+            f" committed or deleted.{names} If that is right, give a higher --max-delete"
         )
         raise TooManyDeletes(refusal, replace(report, refusal=Refused(refusal)))
 

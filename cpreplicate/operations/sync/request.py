@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from cpreplicate.core import uri
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.placement import job_root
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.restore import PathsMode
-from cpreplicate.core.retention import Retention
+from cpreplicate.core.retention import Retention, Stated, StatedBy
+from cpreplicate.protocol.retention_record import stated_by
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Sides
 
@@ -20,7 +22,9 @@ SUBSUMPTION_WAIT = 2.0  # seconds: Flink deletes a checkpoint's files after its 
 class SyncRequest:
     """What to replicate and how: the options of `diff` and `sync`.
 
-    `keep` is which checkpoints the replica holds: a number is that of the last ones.
+    `keep` is which checkpoints the replica holds: a number is that of the last ones. None states
+    no policy: that of the replica holds. `stated_by` is what states it, and `keep_less` allows that
+    it keeps less than another place stated before.
     `subsumption_wait`: if the source lacks files, its `_metadata` is looked for again after so many
     seconds, to distinguish a subsumed checkpoint from an incomplete one. `name` is that of the job,
     None if it is not known. `repair`: the replica keeps the checkpoint already, and gets what it
@@ -30,7 +34,9 @@ class SyncRequest:
     source: str
     target_root: str
     paths: PathsMode = "auto"
-    keep: Retention | int = field(default=Retention())
+    keep: Retention | int | None = None
+    keep_less: bool = False
+    stated_by: StatedBy = field(default_factory=partial(stated_by, "the Python API"))
     remaps: tuple[uri.Remap, ...] = ()
     source_roots: tuple[str, ...] = ()
     sides: Sides = field(default=Sides())
@@ -46,6 +52,11 @@ class SyncRequest:
     execution: ExecutionOptions = field(default=ExecutionOptions())
     subsumption_wait: float = field(default_factory=lambda: SUBSUMPTION_WAIT)
     name: str | None = None
+
+    @property
+    def stated(self) -> Stated | None:
+        """The policy that is stated, None if none is."""
+        return None if self.keep is None else Stated(Retention.of(self.keep), self.stated_by)
 
 
 def replica_root(source: str, target_root: str) -> str:

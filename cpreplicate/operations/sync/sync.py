@@ -25,8 +25,20 @@ from cpreplicate.operations.sync.copy import (
     refuse_incomplete,
     runner_for,
 )
-from cpreplicate.operations.sync.plan import examined, is_done, is_recorded, make_plan
-from cpreplicate.operations.sync.report import Report, phases, refuse_too_many_deletes, report_of
+from cpreplicate.operations.sync.plan import (
+    examined,
+    is_done,
+    is_recorded,
+    make_plan,
+    policy_of_run,
+)
+from cpreplicate.operations.sync.report import (
+    Report,
+    phases,
+    refuse_to_keep_less,
+    refuse_too_many_deletes,
+    report_of,
+)
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState, read_source, target_replica
 from cpreplicate.protocol import same_place
@@ -53,6 +65,7 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
     _log.debug("read %s: %d files", source_state.source.checkpoint, len(source_state.needed))
     replica = target_replica(source_state)
     state = examined(source_state, replica)
+    _refuse_to_keep_less(source_state, replica, state)
     if (empty_plan := _nothing_to_do(source_state, replica, state)) is not None:
         _log.debug("nothing to do: %s holds the checkpoint", replica.root)
         return report_of(empty_plan, source_state, started)
@@ -64,6 +77,7 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
         # Step 2, copy, begins with the plan
         run = SyncChange.of(change, source_state)
         planned = report_of(run.plan, source_state, started)
+        refuse_to_keep_less(planned, request)
         refuse_too_many_deletes(planned, run.state, request)
         refuse_incomplete(run.plan, source_state)
         if is_done(run.plan, run.state, run.ledger, source_state):
@@ -110,6 +124,14 @@ def _nothing_to_do(source_state: SourceState, replica: Replica, state: State) ->
     ledger = Ledger(replica, state)
     plan = make_plan(source_state, replica, state, ledger)
     return plan if is_done(plan, state, ledger, source_state) else None
+
+
+def _refuse_to_keep_less(source_state: SourceState, replica: Replica, state: State) -> None:
+    """Raise `KeepsLess` before the lease is written; under it, that is asked again."""
+    request = source_state.request
+    if policy_of_run(request, replica, state.own).is_less:
+        plan = make_plan(source_state, replica, state, Ledger(replica, state))
+        refuse_to_keep_less(report_of(plan, source_state, time.monotonic()), request)
 
 
 def _checked_again(source_state: SourceState, former: State, replica: HeldReplica) -> State:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+from cpreplicate.core.plan import Withdrawal
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.jobs.fleet import FleetReport, JobResult, ResultStatus
+from cpreplicate.operations.sync.report import named
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import warning_lines
 from cpreplicate.output.results import Forms
-from cpreplicate.output.results.report import fields
+from cpreplicate.output.results.report import fields, withdrawals
 from cpreplicate.output.text import columns, lines, table
 
 _STATUSES: tuple[ResultStatus, ...] = get_args(ResultStatus)
@@ -22,7 +24,10 @@ def _text(report: FleetReport) -> str:
     counts = _counts(report)
     facts = [(status, f"{count} jobs") for status, count in counts.items() if count]
     facts.append(("took", f"{report.seconds:.1f} s ({report.runner})"))
-    rows = [_row(job) for job in report.jobs if job.status in _LISTED]
+    listed = [job for job in report.jobs if job.status in _LISTED]
+    with_gone = any(map(withdrawn, listed))
+    rows = [(*_row(job), *([named(withdrawn(job))] if with_gone else [])) for job in listed]
+    head = (*_HEAD, "withdraws") if with_gone else _HEAD
     failures = [
         f"{job.name}: exit {job.exit_code}: {job.error}"
         for job in report.jobs
@@ -30,11 +35,18 @@ def _text(report: FleetReport) -> str:
     ]
     parts = [
         columns(facts),
-        table(_HEAD, rows) if rows else "",
+        table(head, rows) if rows else "",
         lines(warning_lines(_warnings(report))),
         lines(failures),
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def withdrawn(job: JobResult) -> tuple[Withdrawal, ...]:
+    """Return the checkpoints that the plan of a job withdraws."""
+    if job.report is not None:
+        return job.report.plan.withdrawals
+    return () if job.check is None else job.check.withdrawals
 
 
 def _when_quiet(report: FleetReport) -> list[str] | None:
@@ -93,7 +105,8 @@ def _object(job: JobResult) -> dict[str, Any]:
     elif job.check is not None:
         looked = job.check._asdict()
         completed = timestamp(looked.pop("completed"))
-        result["looked"] = {**looked, "checkpoint_completed": completed}
+        gone = withdrawals(looked.pop("withdrawals"))
+        result["looked"] = {**looked, "checkpoint_completed": completed, "withdraw": gone}
     return result
 
 

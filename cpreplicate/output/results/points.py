@@ -9,9 +9,11 @@ from typing import Any
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.points import Point, Points, ReplicaPoints
 from cpreplicate.output.json import document, timestamp
+from cpreplicate.output.parts import retention_fields
 from cpreplicate.output.positions import fields, parts_of
 from cpreplicate.output.results import Forms
 from cpreplicate.output.text import lines, table
+from cpreplicate.protocol.retention_record import described
 
 _HEAD = ("checkpoint", "completed", "files", "size", "adds", "verified")
 
@@ -57,10 +59,14 @@ def _positions(point: Point) -> list[str]:
 
 
 def _remarks(replica: ReplicaPoints) -> Iterator[str]:
+    if replica.retention is not None:
+        yield f"keeps by {described(replica.retention)}"
     if replica.sealed is not None:
         yield f"sealed {replica.sealed}"
     if replica.others:
         yield f"warning: not written by cpreplicate: {', '.join(replica.others)}"
+    if replica.retention_error is not None:
+        yield f"warning: {replica.retention_error}"
     if replica.error is not None:
         yield f"warning: cannot be read: {replica.error}"
 
@@ -81,6 +87,7 @@ def _object(replica: ReplicaPoints) -> dict[str, Any]:
         "points": [_point(point) for point in replica.points],
         "derived": [_point(point) for point in replica.derived],
         "others": list(replica.others),
+        "retention": retention_fields(replica.retention),
     }
 
 

@@ -7,10 +7,10 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from cpreplicate.core.plan import Action, Plan, Verb, replaces, total
+from cpreplicate.core.plan import Action, Plan, Verb, Withdrawal, replaces, total
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.sync.groups import Group
-from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.report import Report, named
 from cpreplicate.output import positions
 from cpreplicate.output.json import document, rows, timestamp
 from cpreplicate.output.log import is_verbose
@@ -18,15 +18,18 @@ from cpreplicate.output.parts import (
     action_table,
     restore_fields,
     restore_text,
+    retention_amounts,
+    retention_fields,
     totals,
     warning_lines,
 )
 from cpreplicate.output.results import Forms, Listing
 from cpreplicate.output.text import columns, lines, table
+from cpreplicate.protocol.retention_record import described
 
 _GROUPS = 8  # of each action, without --all
 _GROUP_HEAD = ("action", "operator", "files", "bytes", "reason")
-_SIGNS: dict[Verb, str] = {"copy": "+", "repack": "=", "keep": "=", "delete": "-"}
+_SIGNS: dict[Verb, str] = {"copy": "+", "repack": "=", "keep": "=", "withdraw": "-", "delete": "-"}
 
 
 def _text(result: Report, listing: Listing = "totals") -> str:
@@ -38,13 +41,20 @@ def _text(result: Report, listing: Listing = "totals") -> str:
     if plan.empty and not result.is_plan and listing == "totals" and not is_verbose():
         return lines([_result(result), *warning_lines(result.warnings)])
     facts = [*_plan_facts(plan), ("result", _result(result))]
-    parts = [columns(facts), *_listed(result, listing)]
+    parts = [*_withdrawn(result), columns(facts), *_listed(result, listing)]
     parts += [*positions.parts_of(result.positions), *warning_lines(result.warnings)]
     if result.refusal is not None:  # nothing is, or will be, there to be restored
         return "\n\n".join(parts)
     is_there = result.committed or plan.empty or (plan.repairs and result.runner is not None)
     when = "restore it with" if is_there else "once synced, restore it with"
     return "\n\n".join([*parts, restore_text(result.restore, when)])
+
+
+def _withdrawn(result: Report) -> list[str]:
+    """Return the first sentence: the checkpoints that the plan withdraws, if there are any."""
+    names = named(result.plan.withdrawals)
+    verb = "withdraws" if result.refusal is None else "would withdraw"
+    return [lines([f"{verb} {names}"])] if names else []
 
 
 def _listed(result: Report, listing: Listing) -> list[str]:
@@ -71,7 +81,10 @@ def _group_rows(groups: Sequence[Group], shown: int | None) -> Iterator[tuple[st
 
 
 def _combined(result: Report) -> str:
-    """Return a line for each file, in the order of the paths: a sign, and the path."""
+    """Return a line for each file, in the order of the paths: a sign, and the path.
+
+    The `_metadata` of a checkpoint that is withdrawn is one of them.
+    """
     rows = [(action.target, _sign(action)) for action in result.plan.actions]
     return lines(f"{sign} {target}" for target, sign in sorted(rows))
 
@@ -96,8 +109,18 @@ def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
         ("replica", f"{plan.replica} ({base})"),
         ("checkpoint", plan.checkpoint),
         *((name, _amount(plan, name, actions)) for name, actions in _verbs(plan)),
+        *_retention(plan),
         ("paths", _paths(plan)),
     ]
+
+
+def _retention(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield which checkpoints the replica keeps, if somebody stated that."""
+    policy = plan.policy
+    if policy.stated is not None and policy.is_to_be_recorded:
+        yield "retention", f"{policy.retention}, stated by this run"
+    elif policy.recorded is not None:
+        yield "retention", described(policy.recorded)
 
 
 def _paths(plan: Plan) -> str:
@@ -106,10 +129,19 @@ def _paths(plan: Plan) -> str:
 
 def _verbs(plan: Plan) -> tuple[tuple[str, Sequence[Action]], ...]:
     repacks = (("repack", plan.repacks),) if plan.repacks else ()
-    return (("copy", plan.copies), *repacks, ("keep", plan.keeps), ("delete", plan.deletes))
+    withdrawals = tuple(each.action for each in plan.withdrawals)
+    return (
+        ("copy", plan.copies),
+        *repacks,
+        ("keep", plan.keeps),
+        *((("withdraw", withdrawals),) if withdrawals else ()),
+        ("delete", plan.deletes),
+    )
 
 
 def _amount(plan: Plan, verb: str, actions: Sequence[Action]) -> str:
+    if verb == "withdraw":
+        return f"{len(actions)} checkpoints"
     amount = f"{len(actions)} files, {size(total(actions))}"
     if verb != "copy":
         return amount
@@ -161,6 +193,11 @@ def fields(report: Report, actions: bool = False) -> dict[str, Any]:
         "repack": totals(plan.repacks),
         "keep": totals(plan.keeps),
         "delete": totals(plan.deletes),
+        "withdraw": withdrawals(plan.withdrawals),
+        "retention": {
+            **retention_amounts(plan.policy.retention),
+            "recorded": retention_fields(plan.policy.recorded),
+        },
         "committed": report.committed,
         "undeleted": len(report.undeleted),
         "runner": report.runner,
@@ -177,6 +214,14 @@ def fields(report: Report, actions: bool = False) -> dict[str, Any]:
     if actions:
         result["actions"] = [action._asdict() for action in plan.actions]
     return result
+
+
+def withdrawals(withdrawn: Sequence[Withdrawal]) -> list[dict[str, Any]]:
+    """Return the JSON array of the checkpoints that a plan withdraws."""
+    return [
+        {"checkpoint": each.checkpoint, "completed": timestamp(each.completed)}
+        for each in withdrawn
+    ]
 
 
 def _ndjson(report: Report) -> str:

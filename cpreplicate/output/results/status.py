@@ -9,6 +9,7 @@ from typing import Any
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.output.json import document, timestamp
+from cpreplicate.output.parts import retention_fields
 from cpreplicate.output.positions import fields, parts_of
 from cpreplicate.output.results import Forms
 from cpreplicate.output.text import duration, lines, table
@@ -39,6 +40,8 @@ def _more_columns(status: FleetStatus) -> Iterator[tuple[str, Callable[[ReplicaS
     """Yield the columns that are not always there: the name, and what returns the cell of a row."""
     if any(row.orphans is not None for row in status.replicas):
         yield "orphans", _orphans
+    if any(row.retention is not None for row in status.replicas):
+        yield "keeps", lambda row: "" if row.retention is None else row.retention.retention.short
     if status.kafka is not None:
         yield (
             "kafka behind",
@@ -139,12 +142,16 @@ def _orphans(row: ReplicaStatus) -> str:
 def problems_of(row: ReplicaStatus, status: FleetStatus) -> list[str]:
     """Return what is wrong with a replica, one sentence each."""
     problems = [text for text in (row.observed.last_error, row.source_error) if text is not None]
-    warnings = [f"warning: {warning}" for warning in row.warnings]
+    warnings = [f"warning: {warning}" for warning in (*row.warnings, *_unknown_retention(row))]
     if row.kafka_missing:
         warnings.append(f"{', '.join(row.kafka_missing)}: partitions missing at {status.kafka}")
     if row.unready in (None, *problems, *row.warnings):
         return [*problems, *warnings]
     return [*problems, *warnings, f"promote would not succeed: {row.unready}"]
+
+
+def _unknown_retention(row: ReplicaStatus) -> list[str]:
+    return [] if row.retention_error is None else [row.retention_error]
 
 
 def _summary(status: FleetStatus) -> str:
@@ -190,6 +197,8 @@ def _object(row: ReplicaStatus, status: FleetStatus) -> dict[str, Any]:
         "error": observed.last_error,
         "warnings": list(row.warnings),
         **fields(row.positions),
+        "retention": retention_fields(row.retention),
+        "retention_error": row.retention_error,
         "kafka_behind": row.kafka_behind,
         "kafka_missing": list(row.kafka_missing),
     }

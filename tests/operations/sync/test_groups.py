@@ -25,9 +25,11 @@ def test_actions_are_grouped_by_operator_and_reason_with_the_largest_of_each_act
     synced(tmp_path, {1: FILES})
     write_checkpoint(tmp_path / "dcA", 2, {**NEXT, "shared/a": 100})
     report = plan_of(f"file:{tmp_path}/dcA/{JOB}", f"file:{tmp_path}/dcB")
-    (operator,) = {group.operator for group in report.groups if group.action != "delete"}
+    (operator,) = {group.operator for group in report.groups if group.action in ("copy", "keep")}
+    (withdrawal,) = report.plan.withdrawals
     assert report.groups == (
         Group("copy", operator, None, "new", 2, 100),
+        Group("withdraw", None, None, "not kept by --keep 1", 1, withdrawal.action.bytes),
         Group("delete", None, None, "only chk-1 needed it", 3, 530),
         Group("keep", operator, None, "shared with chk-1", 6, 3100),
     )
@@ -70,6 +72,7 @@ def test_combined_has_a_sign_and_the_path_of_each_file_in_the_order_of_the_paths
     write_checkpoint(tmp_path / "dcA", 2, {"shared/kept": 20, "shared/new": 40, "shared/short": 30})
     ended = printed("diff", f"dcA/{JOB}", "dcB", "--combined", cwd=tmp_path)
     assert ended.stdout.splitlines() == [
+        "- chk-1/_metadata",
         "- shared/gone",
         "= shared/kept",
         "+ shared/new",

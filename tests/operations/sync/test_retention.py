@@ -6,9 +6,12 @@ import os
 import pytest
 
 from cpreplicate.core.packs import PackOptions
-from cpreplicate.core.retention import Retention
+from cpreplicate.core.plan import Cap
+from cpreplicate.core.retention import Retention, StatedBy
+from cpreplicate.errors import KeepsLess, Refused, SourceBroken, TooManyDeletes
 from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.diff import check, diff
+from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from tests.support import checker
@@ -30,7 +33,7 @@ def complete(tmp_path, number, hours):
     directory = write_checkpoint(tmp_path / "dcA", number, files)
     os.utime(directory / "_metadata", (BEGAN + hours * HOUR,) * 2)
 
-    def request(keep, **options):
+    def request(keep=None, **options):
         return SyncRequest(
             f"file:{directory}",
             f"file:{tmp_path}/dcB",
@@ -66,8 +69,9 @@ def test_a_retention_is_applied_without_a_new_checkpoint_and_then_nothing_is_lef
         request = complete(tmp_path, number, hours)
         run(request(HOURLY))
     assert diff(request(HOURLY)).plan.empty
-    assert diff(request(Retention(within=1.5 * HOUR))).plan.dropped == ("chk-1",)
-    run(request(Retention(hourly=2)))
+    less = request(Retention(within=1.5 * HOUR), keep_less=True)
+    assert diff(less).plan.dropped == ("chk-1",)
+    run(request(Retention(hourly=2), keep_less=True))
     assert held(replica) == ["chk-2", "chk-3"]
     assert diff(request(Retention(hourly=2))).plan.empty
 
@@ -82,7 +86,217 @@ def test_a_checkpoint_whose_time_version_0_2_0_did_not_record_is_kept_as_an_hour
         fields = json.loads(record.read_text())
         del fields["completed"]
         record.write_text(json.dumps(fields))
-    run(complete(tmp_path, 4, 0.5)(HOURLY))
+    run(complete(tmp_path, 4, 0.5)(HOURLY, keep_less=True))
     assert held(replica) == ["chk-1", "chk-2", "chk-4"]
     run(complete(tmp_path, 5, 1.5)(HOURLY))
     assert held(replica) == ["chk-2", "chk-4", "chk-5"]
+
+
+DAILY = Retention(daily=30)
+DAYS = 24
+FLEET = StatedBy("cpreplicate fleet", "flink", "a", "/etc/fleet.toml")
+
+
+def daily(tmp_path, count=7, by=FLEET):
+    """A replica with a point of each of the last days, which the file of a fleet keeps."""
+    for number in range(1, count + 1):
+        request = complete(tmp_path, number, number * DAYS)
+        run(request(DAILY, stated_by=by))
+    return request
+
+
+def planned(refused):
+    assert isinstance(refused.report, Report)
+    return refused.report.plan
+
+
+def names(numbers):
+    return [f"chk-{number}" for number in numbers]
+
+
+def contents(replica):
+    """All files of a replica, with what they hold."""
+    return {path: path.read_bytes() for path in replica.rglob("*") if path.is_file()}
+
+
+def test_a_run_that_states_no_policy_keeps_by_the_recorded_one(tmp_path, replica):
+    request = daily(tmp_path)
+    before = contents(replica)
+    assert run(request()).plan.empty
+    assert contents(replica) == before
+    later = complete(tmp_path, 8, 8 * DAYS)
+    assert diff(later()).plan.dropped == ()
+    assert run(later()).committed
+    assert held(replica) == names(range(1, 9))
+
+
+def test_a_replica_without_a_record_keeps_the_newest_if_no_policy_is_stated(tmp_path, replica):
+    request = daily(tmp_path)
+    (replica / ".cpreplicate" / "retention.json").unlink()  # as of an earlier release
+    report = run(request())
+    assert report.plan.dropped == tuple(names(range(1, 7)))
+    assert held(replica) == ["chk-7"]
+    assert not (replica / ".cpreplicate" / "retention.json").exists()
+
+
+@pytest.mark.parametrize("keep", [1, 5, Retention(), Retention(6, within=9 * HOUR, hourly=2)])
+@pytest.mark.parametrize("is_newer", [False, True])
+def test_to_keep_less_is_refused_before_the_first_write_and_names_what_would_go(
+    tmp_path, replica, keep, is_newer
+):
+    request = daily(tmp_path)
+    request = complete(tmp_path, 8, 8 * DAYS) if is_newer else request
+    before = contents(replica)
+    for refused in (run, diff, check):
+        with pytest.raises(KeepsLess) as raised:
+            refused(request(keep))
+        message, plan = str(raised.value), planned(raised.value)
+        assert f"{Retention.of(keep)} keeps less" in message
+        assert "--keep-daily 30, stated by /etc/fleet.toml on a at 20" in message
+        assert "--keep-less" in message
+        assert "Leave out the --keep options" in message
+        assert plan.dropped
+        for withdrawal in plan.withdrawals:
+            assert f"{withdrawal.checkpoint} (completed 2024-10-" in message
+    assert contents(replica) == before
+
+
+def test_less_is_refused_also_before_there_is_a_point_that_goes(tmp_path, replica):
+    request = daily(tmp_path, count=1)
+    with pytest.raises(KeepsLess, match="No checkpoint goes yet"):
+        run(request(Retention()))
+    assert held(replica) == ["chk-1"]
+
+
+def test_keep_less_withdraws_and_records_the_new_policy(tmp_path, replica):
+    request = daily(tmp_path)
+    assert diff(request(2, keep_less=True)).plan.dropped == tuple(names(range(1, 6)))
+    run(request(2, keep_less=True))
+    assert held(replica) == names([6, 7])
+    assert run(request()).plan.empty
+    run(complete(tmp_path, 8, 8 * DAYS)())
+    assert held(replica) == names([7, 8])
+
+
+def test_the_same_file_may_state_less_and_another_host_may_not(tmp_path, replica):
+    request = daily(tmp_path)
+    with pytest.raises(KeepsLess):
+        run(request(2, stated_by=FLEET._replace(host="b")))
+    run(request(2, stated_by=FLEET._replace(user="root")))
+    assert held(replica) == names([6, 7])
+
+
+def test_more_is_kept_at_once_and_recorded_by_a_run_with_nothing_to_copy(tmp_path, replica):
+    request = daily(tmp_path)
+    both = Retention(9, daily=30)
+    report = run(request(both))
+    assert (report.plan.empty, report.committed) == (True, False)
+    assert run(request()).plan.policy.recorded.retention == both
+    with pytest.raises(KeepsLess):  # the file did not state that
+        run(request(DAILY, stated_by=FLEET))
+    assert held(replica) == names(range(1, 8))
+
+
+def test_a_policy_that_changes_and_changes_back_keeps_what_was_left(tmp_path, replica):
+    request = daily(tmp_path)
+    run(request(3, stated_by=FLEET))
+    run(request(DAILY, stated_by=FLEET))  # less of --keep, by the same file
+    assert held(replica) == names([5, 6, 7])
+    for number in (8, 9):
+        run(complete(tmp_path, number, number * DAYS)())
+    assert held(replica) == names([5, 6, 7, 8, 9])
+
+
+def test_what_is_recorded_already_is_nothing_to_do(tmp_path, replica):
+    request = daily(tmp_path)
+    before = contents(replica)
+    for by in (FLEET, FLEET._replace(path="/other.toml"), FLEET._replace(path=None)):
+        assert run(request(DAILY, stated_by=by)).plan.empty
+    assert contents(replica) == before
+
+
+def test_a_damaged_record_ends_a_sync_until_a_policy_is_stated_with_keep_less(tmp_path, replica):
+    request = daily(tmp_path)
+    record = replica / ".cpreplicate" / "retention.json"
+    record.write_bytes(b"{")
+    before = contents(replica)
+    for refused in (run, diff, check):
+        for words in ({}, {"keep": DAILY}, {"keep_less": True}):
+            with pytest.raises(Refused, match=r"retention.json is damaged"):
+                refused(request(**words))
+    assert contents(replica) == before
+    run(request(DAILY, keep_less=True))
+    assert held(replica) == names(range(1, 8))
+    assert run(request()).plan.empty
+
+
+def test_a_policy_is_recorded_by_the_first_sync_of_a_replica(tmp_path, replica):
+    request = complete(tmp_path, 1, 1)
+    run(request(DAILY))
+    assert json.loads((replica / ".cpreplicate" / "retention.json").read_bytes())["daily"] == 30
+    other = complete(tmp_path / "other", 1, 1)
+    run(other())
+    assert not (tmp_path / "other/dcB" / JOB / ".cpreplicate/retention.json").exists()
+
+
+def test_a_run_that_takes_over_a_restarted_count_names_what_it_withdraws(tmp_path):
+    daily(tmp_path, count=3)
+    for number in (2, 3):
+        (tmp_path / "dcA" / JOB / f"chk-{number}" / "_metadata").unlink()
+    request = complete(tmp_path, 1, 4 * DAYS)
+    report = run(request(allow_older=True))
+    assert report.plan.dropped == ("chk-2", "chk-3")
+    assert {each.action.reason for each in report.plan.withdrawals} == {
+        "the job counts its checkpoints anew"
+    }
+
+
+def inline(tmp_path, number):
+    """Have a job of small state complete a checkpoint, which has no other file."""
+    directory = write_checkpoint(tmp_path / "dcA", number, {})
+    os.utime(directory / "_metadata", (BEGAN + number * DAYS * HOUR,) * 2)
+    return lambda **options: SyncRequest(
+        f"file:{directory}",
+        f"file:{tmp_path}/dcB",
+        execution=ExecutionOptions(runner="inline"),
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("cap", "is_allowed"),
+    [
+        (Cap(0), False),
+        (Cap(5), False),
+        (Cap(6), True),
+        (Cap(0.8, is_share=True), False),
+        (Cap(0.9, is_share=True), True),
+        (None, True),
+    ],
+)
+def test_the_cap_of_deletes_counts_checkpoints_that_are_withdrawn(
+    tmp_path, replica, cap, is_allowed
+):
+    for number in range(1, 8):
+        run(inline(tmp_path, number)(keep=DAILY))
+    request = inline(tmp_path, 7)(keep=1, keep_less=True, max_delete=cap)
+    if is_allowed:
+        assert diff(request).plan.dropped == tuple(names(range(1, 7)))
+        run(request)
+        assert held(replica) == ["chk-7"]
+        return
+    for refused in (run, diff):
+        with pytest.raises(TooManyDeletes, match=r"0 files and 6 of the 7 checkpoints") as raised:
+            refused(request)
+        assert "chk-6 (completed 2024-10-" in str(raised.value)
+    assert held(replica) == names(range(1, 8))
+
+
+def test_a_failed_run_withdraws_nothing(tmp_path, replica):
+    daily(tmp_path)
+    request = complete(tmp_path, 8, 8 * DAYS)
+    lost = tmp_path / "dcA" / JOB / "chk-8" / "x"
+    lost.unlink()
+    with pytest.raises(SourceBroken):
+        run(request(1, keep_less=True))
+    assert held(replica) == names(range(1, 8))

@@ -9,9 +9,11 @@ from cpreplicate.core.plan import total
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.jobs.fleet import FleetReport, JobResult, ResultStatus
 from cpreplicate.operations.overview import Overview
+from cpreplicate.operations.sync.report import named
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Value
 from cpreplicate.output.report.pages.words import counted, joined, label, took
+from cpreplicate.output.results.fleet import withdrawn
 
 _STATUSES: tuple[ResultStatus, ...] = get_args(ResultStatus)
 _WORDS = {
@@ -45,6 +47,8 @@ def _answer(report: FleetReport) -> str:
     whole = sum(_bytes(job) for job in report.jobs)
     is_plan = report.count("planned") and not report.count("replicated")
     moved = f"; {size(whole)} {'are to be' if is_plan else 'were'} copied" if whole else ""
+    gone = sum(len(withdrawn(job)) for job in report.jobs)
+    moved += f"; {counted(gone, 'checkpoint')} withdrawn" if gone else ""
     of_jobs = f"of {counted(len(report.jobs), 'job')}, " if len(report.jobs) else ""
     answer = f"{of_jobs}{text or 'there is no job'}{moved}; it took {took(report.seconds)}."
     return answer[:1].upper() + answer[1:]
@@ -99,6 +103,7 @@ def _jobs(report: FleetReport) -> DataTable:
         Column("copied", [_bytes(job) for job in jobs], "bytes"),
         Column("files copied", [_count(job, "copies") for job in jobs], "count"),
         Column("files deleted", [_count(job, "deletes") for job in jobs], "count"),
+        Column("withdraws", [named(withdrawn(job)) or None for job in jobs]),
         Column("seconds", [_seconds(job) for job in jobs], "seconds"),
         Column("priority", [job.priority for job in jobs], "count"),
         Column("exit code", [job.exit_code for job in jobs], "count"),

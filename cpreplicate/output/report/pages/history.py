@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from cpreplicate.core.placement import is_derived
 from cpreplicate.core.sizes import size
@@ -16,15 +16,18 @@ _SHOWN_REPLICAS = 12  # a chart for each
 _SHOWN_POINTS = 400  # the newest ones
 
 
-def charts(points: Points) -> Iterator[Chart]:
-    """Yield the history of each of the first replicas, the oldest checkpoint first."""
+def charts(points: Points, going: Collection[str] = ()) -> Iterator[Chart]:
+    """Yield the history of each of the first replicas, the oldest checkpoint first.
+
+    `going` are the checkpoints that a plan withdraws.
+    """
     with_points = [replica for replica in points.replicas if replica.held]
     for replica in with_points[:_SHOWN_REPLICAS]:
         of_job = f" of {label(replica.job)}" if len(points.replicas) > 1 else ""
-        yield _chart(replica, of_job)
+        yield _chart(replica, of_job, going)
 
 
-def _chart(replica: ReplicaPoints, of_job: str) -> Chart:
+def _chart(replica: ReplicaPoints, of_job: str, going: Collection[str]) -> Chart:
     shown = (*reversed(replica.points[:_SHOWN_POINTS]), *replica.derived)
     finding = (
         f"{counted_of(replica)} take {size(replica.bytes)} together."
@@ -33,10 +36,15 @@ def _chart(replica: ReplicaPoints, of_job: str) -> Chart:
     )
     if len(shown) < len(replica.held):
         finding += f" The newest {_SHOWN_POINTS} are shown."
+    title = "Kept checkpoints"
+    if going:
+        title = "Checkpoints held before the sync"
+        kept = len(replica.held) - len(going)
+        finding += f" {len(going):,} of them are withdrawn, {kept:,} kept."
     return Chart(
-        f"Kept checkpoints{of_job}",
+        f"{title}{of_job}",
         f"{finding} A checkpoint adds the bytes that no other one references.",
-        [_label(point) for point in shown],
+        [_label(point, going) for point in shown],
         (
             Series("size", [point.bytes for point in shown]),
             Series("adds", [point.added_bytes for point in shown]),
@@ -46,20 +54,23 @@ def _chart(replica: ReplicaPoints, of_job: str) -> Chart:
     )
 
 
-def _label(point: Point) -> str:
+def _label(point: Point, going: Collection[str]) -> str:
     completed = timestamp(point.completed)
-    return point.checkpoint if completed is None else f"{point.checkpoint} {completed[:16]}Z"
+    text = point.checkpoint if completed is None else f"{point.checkpoint} {completed[:16]}Z"
+    return f"{text} (withdrawn)" if point.checkpoint in going else text
 
 
-def table(replicas: Sequence[ReplicaPoints]) -> DataTable:
-    """Return a table with a row for each checkpoint."""
+def table(replicas: Sequence[ReplicaPoints], going: Collection[str] = ()) -> DataTable:
+    """Return a table with a row for each checkpoint; `going` are those that a plan withdraws."""
     rows = [(replica, point) for replica in replicas for point in replica.held]
     points = [point for _, point in rows]
+    fates = ["withdrawn" if point.checkpoint in going else "kept" for point in points]
     return DataTable(
-        "Kept checkpoints",
+        "Checkpoints held before the sync" if going else "Kept checkpoints",
         Column("job", [replica.job for replica, _ in rows]),
         Column("checkpoint", [point.checkpoint for point in points]),
         Column("kind", ["derived" if is_derived(each.checkpoint) else None for each in points]),
+        *((Column("by this plan", fates),) if going else ()),
         Column("completed", [timestamp(point.completed) for point in points], "time"),
         Column("files", [point.files for point in points], "count"),
         Column("size", [point.bytes for point in points], "bytes"),

@@ -9,13 +9,15 @@ from cpreplicate.core import uri
 from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.overview import Overview
-from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.points import Points
+from cpreplicate.operations.sync.report import Report, named
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Tone
 from cpreplicate.output.report.pages import history, operators
 from cpreplicate.output.report.pages.operators import OperatorState, operator_states
 from cpreplicate.output.report.pages.rows import largest
 from cpreplicate.output.report.pages.words import counted, label, of_bytes, sentence, took
+from cpreplicate.protocol.retention_record import described
 
 _SHOWN = 12  # directories in a chart
 _WORTH_A_RATE = 5.0  # seconds: a rate of less is that of the start
@@ -54,7 +56,9 @@ def _answer(report: Report) -> str:
     copied, needed = len(plan.copies), len(plan.copies) + len(plan.keeps)
     whole = total(plan.copies) + total(plan.keeps)
     were = "were" if is_done else "are"
+    withdrawn = plan.withdrawals
     parts = [
+        *([f"withdraws {named(withdrawn)}"] if withdrawn else []),
         f"{copied:,} of {counted(needed, 'file')}, {of_bytes(total(plan.copies), whole)},"
         f" {were} copied",
         f"{len(plan.deletes) - len(report.undeleted):,} deleted",
@@ -76,7 +80,9 @@ def _time(report: Report) -> str:
 def _tone(report: Report) -> Tone:
     if report.refusal is not None:
         return "bad"
-    return "notice" if any(True for _ in _notes(report)) else "good"
+    gone = len(report.plan.withdrawals)
+    is_routine = gone == 0 or (gone == 1 and report.plan.publish)  # a new one in place of an old
+    return "notice" if not is_routine or any(True for _ in _notes(report)) else "good"
 
 
 def _facts(report: Report) -> Iterator[tuple[str, str]]:
@@ -88,6 +94,12 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     for verb, actions in _verbs(plan):
         if actions or verb != "repack":
             yield verb, f"{counted(len(actions), 'file')}, {size(total(actions))}"
+    if plan.withdrawals:
+        yield "withdraw", named(plan.withdrawals)
+    policy = plan.policy
+    if policy.recorded is not None:
+        yield "recorded retention", described(policy.recorded)
+    yield "retention", str(policy.retention)
     yield "paths", f"{plan.paths_reported}: {plan.paths_reason}"
     yield "runner", report.runner or "none: this is the plan"
 
@@ -108,7 +120,7 @@ def _charts(plan: Plan, states: Sequence[OperatorState], overview: Overview) -> 
         yield _directories(plan)
     yield from operators.charts(states)
     if overview.history is not None:
-        yield from history.charts(overview.history)
+        yield from history.charts(overview.history, _going(plan, overview.history))
 
 
 def _directories(plan: Plan) -> Chart:
@@ -145,7 +157,14 @@ def _tables(plan: Plan, states: Sequence[OperatorState], overview: Overview) -> 
     if states:
         yield operators.table(states)
     if overview.history is not None and any(each.points for each in overview.history.replicas):
-        yield history.table(overview.history.replicas)
+        going = _going(plan, overview.history)
+        yield history.table(overview.history.replicas, going)
+
+
+def _going(plan: Plan, held: Points) -> set[str]:
+    """Return the checkpoints that are still held, and that the plan withdraws."""
+    held_now = {point.checkpoint for replica in held.replicas for point in replica.points}
+    return held_now.intersection(plan.dropped)
 
 
 def _reasons(actions: Sequence[Action]) -> DataTable:

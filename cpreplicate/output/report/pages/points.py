@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.overview import Overview
-from cpreplicate.operations.points import Points
+from cpreplicate.operations.points import Points, ReplicaPoints
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series
 from cpreplicate.output.report.pages import history
 from cpreplicate.output.report.pages.words import counted, label
+from cpreplicate.protocol.retention_record import described
 
 _SHOWN = 20  # replicas in a chart
 
@@ -22,6 +23,7 @@ def page(points: Points, _overview: Overview) -> Page:
         title="list: checkpoints of replicas",
         answer=_answer(points),
         tone="bad" if _unread(points) else "notice" if notes else "good",
+        facts=tuple(_facts(points)),
         notes=notes,
         charts=tuple(_charts(points)),
         tables=(history.table(points.replicas), _replicas(points)),
@@ -57,11 +59,19 @@ def _notes(points: Points) -> Iterator[str]:
     for replica in points.replicas:
         if replica.error is not None:
             yield f"{replica.job} cannot be read: {replica.error}"
+        if replica.retention_error is not None:
+            yield f"{replica.job}: {replica.retention_error}"
         if replica.others:
             yield f"{replica.job}: not written by cpreplicate: {', '.join(replica.others)}"
         for point in replica.held:
             if point.is_restorable is False:
                 yield f"{replica.job}: {point.checkpoint} was damaged when it was verified"
+
+
+def _facts(points: Points) -> Iterator[tuple[str, str]]:
+    """Yield which points a replica keeps, if there is one only; the table has it of each."""
+    if len(points.replicas) == 1 and (kept := _kept(points.replicas[0])):
+        yield "keeps", kept
 
 
 def _charts(points: Points) -> Iterator[Chart]:
@@ -78,6 +88,10 @@ def _charts(points: Points) -> Iterator[Chart]:
     yield from history.charts(points)
 
 
+def _kept(replica: ReplicaPoints) -> str | None:
+    return None if replica.retention is None else described(replica.retention)
+
+
 def _replicas(points: Points) -> DataTable:
     replicas = points.replicas
     return DataTable(
@@ -86,6 +100,7 @@ def _replicas(points: Points) -> DataTable:
         Column("checkpoints", [len(replica.points) for replica in replicas], "count"),
         Column("derived", [len(replica.derived) for replica in replicas], "count"),
         Column("bytes", [replica.bytes for replica in replicas], "bytes"),
+        Column("keeps", [_kept(replica) for replica in replicas]),
         Column("sealed", [replica.sealed for replica in replicas]),
         Column("replica", [replica.replica for replica in replicas]),
     )

@@ -13,6 +13,7 @@ from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Seri
 from cpreplicate.output.report.pages.words import counted, label
 from cpreplicate.output.results.status import problems_of, state_of, title_of
 from cpreplicate.output.text import duration
+from cpreplicate.protocol.retention_record import described
 
 _SHOWN = 20  # replicas in a chart
 
@@ -150,8 +151,14 @@ def _more_columns(status: FleetStatus) -> Iterator[Column]:
     if any(row.orphans is not None for row in rows):
         yield Column("orphans", [row.orphans and row.orphans.files for row in rows], "count")
         yield Column("orphan bytes", [row.orphans and row.orphans.bytes for row in rows], "bytes")
+    if any(row.retention is not None for row in rows):
+        yield Column("keeps", [_kept(row) for row in rows])
     if status.kafka is not None:
         yield Column("kafka behind", [row.kafka_behind for row in rows], "count")
+
+
+def _kept(row: ReplicaStatus) -> str | None:
+    return None if row.retention is None else described(row.retention)
 
 
 def _source(row: ReplicaStatus) -> Value:
