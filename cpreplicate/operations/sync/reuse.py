@@ -16,7 +16,7 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_columns import chosen, rows_of, texts
 from cpreplicate.core.plan import Plan, TargetCopy
 from cpreplicate.core.reuse import JobLedger, OfAJob, of_earlier_jobs, reusing, target_copies
-from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused
+from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused, TargetGone
 from cpreplicate.operations.change import refuse_links
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
@@ -118,10 +118,10 @@ def leased(
 
 
 def _lease(replica: str, side: Side, stack: ExitStack, notify: Notify) -> bool:
-    lease = Lease(replica, side)
+    lease = Lease(replica, side, makes_root=False)
     try:
         lease.take(0.0, notify)
-    except (LeaseHeld, Refused, OSError) as error:
+    except (LeaseHeld, TargetGone, Refused, OSError) as error:
         notify(f"{replica} is not used: its files are copied from the source. {error}")
         return False
     stack.callback(_give_back, lease)
