@@ -24,7 +24,7 @@ from cpreplicate.operations.log_context import begin_job
 from cpreplicate.operations.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.operations.replicas import ReplicaRef
 from cpreplicate.operations.selection import Named, newest_of_name
-from cpreplicate.operations.source_look import SourceLook, SourceSeen
+from cpreplicate.operations.source_look import SourceLook, SourceSeen, checkpoints_of
 from cpreplicate.operations.status import status
 from cpreplicate.operations.upkeep.kafka_check import KafkaAsked, KafkaCheck, ListedOnce
 from cpreplicate.operations.upkeep.promote import PromoteRequest, Promotion, promote
@@ -43,7 +43,7 @@ class PromoteAllRequest:
     """Which replicas are promoted: those whose jobs have a name that matches `include`, if any.
 
     A job without a name has its id. A replica whose source is seen to be ahead by more than
-    `max_lag` seconds is left as it is. If the source does not answer, one that is that much older
+    `max_lag` seconds is left as it is, unless it was promoted before. If the source does not answer, one that is that much older
     than the newest of all is listed first, or with `skip_lagging` left as it is, too. With `kafka`,
     of each replica the newest checkpoint is promoted that its job can go on from there. With
     `dry_run` nothing is changed.
@@ -256,14 +256,14 @@ def _with_lag(
         seen=SourceSeen(row.observed.source or None, look, now),
     )
     limit = request.max_lag
-    if limit is None or job.exit_code or not job.is_taken:
+    if limit is None or job.exit_code or not job.is_taken or job.outcome == "sealed before":
         return job
     known = job.behind_newest if job.lag is None else job.lag
     if known is not None and known <= limit:
         return job
     job = replace(job, is_lagging=True)
     if job.lag is not None:
-        return _left(job, f"its source is ahead by {row.observed.behind()} checkpoints")
+        return _left(job, f"its source is ahead by {checkpoints_of(row.observed.behind() or 0)}")
     return _left(job, "it lags") if request.skip_lagging else job
 
 

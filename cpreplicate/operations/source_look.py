@@ -86,6 +86,11 @@ class Behind:
         return not self.own.is_dated or self.age > limit
 
 
+def checkpoints_of(count: int) -> str:
+    """Return a number of checkpoints as a message has it."""
+    return f"{count} checkpoint{'' if count == 1 else 's'}"
+
+
 def recorded_source(marker: Marker | None) -> str | None:
     """Return the source of a replica as it was named last, None if that is not recorded."""
     return marker.sources[-1].given if marker is not None and marker.sources else None

@@ -285,7 +285,17 @@ def test_a_replica_whose_source_is_ahead_by_more_than_allowed_is_left(roots):
     report = promoted(roots, max_lag=0.0)
     assert outcomes(report) == {"orders": ("lagging", 21), "clicks": ("promoted", 0)}
     assert report.exit_code == 3
+    assert report.jobs[0].error.startswith("its source is ahead by 1 checkpoint,")
     assert not is_sealed(roots.targets / FIRST)
+
+
+def test_a_replica_that_was_promoted_before_is_never_left_because_it_lags(roots):
+    replicated_job(roots, FIRST, "orders")
+    first = promoted(roots, max_lag=900.0)
+    write_checkpoint_of(roots.root / "dcA", FIRST, 2)
+    again = promoted(roots, max_lag=0.0, skip_lagging=True)
+    assert outcomes(again) == {"orders": ("sealed before", 0)}
+    assert again.jobs[0].promotion.starting == first.jobs[0].promotion.starting
 
 
 def test_a_lag_is_not_known_where_a_source_does_not_answer(roots):

@@ -20,7 +20,7 @@ from cpreplicate.operations.change import some
 from cpreplicate.operations.positions import CheckpointPositions, positions_in, positions_of
 from cpreplicate.operations.probe import refuse_held, try_change
 from cpreplicate.operations.readiness import held, unready, unready_sealed
-from cpreplicate.operations.source_look import Behind, SourceSeen, source_of
+from cpreplicate.operations.source_look import Behind, SourceSeen, checkpoints_of, source_of
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import as_of, kafka_check, orphans
 from cpreplicate.operations.upkeep.kafka_check import KafkaAsked, KafkaCheck
@@ -45,7 +45,8 @@ class PromoteRequest:
     positions are also read from small files that hold some. With `kafka`, the newest checkpoint is
     the newest one that a job can go on from at that Kafka, and one that is named must be such a
     checkpoint. By the side `source`, the source that the replica records is asked how far it is
-    ahead, unless that was `seen` before. More than `max_lag` seconds are refused.
+    ahead, unless that was `seen` before. More than `max_lag` seconds are refused, unless the
+    replica is promoted already: its job is started all the same.
     """
 
     replica: str
@@ -108,7 +109,8 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
         if not verification.restorable:
             name, is_asked = found.checkpoint, request.with_positions
             return replace(found, positions=positions_in(replica, name) if is_asked else None)
-        _refuse_lagging(found, request.max_lag)
+        if state is not None:
+            _refuse_lagging(found, request.max_lag)
         if held is None:
             _try(replica, state, found.checkpoint)
         elif state is not None:
@@ -142,11 +144,10 @@ def _refuse_lagging(found: Promotion, limit: float | None) -> None:
     behind = found.behind
     if limit is None or behind is None or not behind.exceeds(limit):
         return
-    can_be_synced = behind.checkpoints is not None and found.sealed is None
     raise Lagging(
         f"{found.verification.replica}: {found.checkpoint} {_lag_of(behind)}, and --max-lag allows"
         f" {limit:g} s. Nothing was changed."
-        f"{' Its storage answers: sync first.' if can_be_synced else ''}"
+        f"{'' if behind.checkpoints is None else ' Its storage answers: sync first.'}"
         " To promote it all the same, leave out --max-lag: the work since then is done again"
     )
 
@@ -156,7 +157,7 @@ def _lag_of(behind: Behind) -> str:
     if behind.checkpoints is not None and newest is not None:
         lag = "" if behind.seconds is None else f", {behind.seconds:.0f} s,"
         ahead = f"chk-{newest.checkpoint_id}, the newest of {behind.source}"
-        return f"is {behind.checkpoints} checkpoints{lag} behind {ahead}"
+        return f"is {checkpoints_of(behind.checkpoints)}{lag} behind {ahead}"
     age = "not known" if not behind.own.is_dated else f"{behind.age:.0f} s"
     return f"lags by at most its age, which is {age}: the source was not seen ({behind.look.error})"
 

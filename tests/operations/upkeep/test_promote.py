@@ -306,6 +306,16 @@ def test_a_replica_further_behind_than_allowed_is_refused_and_left_as_it_was(
     assert run(replica, source=Side(), max_lag=3600.0, dry_run=dry_run).starting is not None
 
 
+def test_a_sealed_replica_prints_the_same_however_far_its_source_went_on(replica, tmp_path):
+    first = run(replica, source=Side(), max_lag=3600.0)
+    ahead(tmp_path)
+    again = run(replica, source=Side(), max_lag=0.0)
+    assert again.starting == first.starting
+    assert again.behind.checkpoints == 2
+    shutil.move(tmp_path / "dcA", tmp_path / "lost")
+    assert run(replica, source=Side(), max_lag=0.0).starting == first.starting
+
+
 def test_a_source_that_does_not_answer_has_no_lag_and_its_age_counts(replica):
     def lost(_verb, uri):
         return Transient(errno.EIO, "no answer", uri) if "/dcA/" in uri else None
