@@ -43,10 +43,10 @@ class PromoteAllRequest:
     """Which replicas are promoted: those whose jobs have a name that matches `include`, if any.
 
     A job without a name has its id. A replica whose source is seen to be ahead by more than
-    `max_lag` seconds is left as it is, unless it was promoted before. If the source does not answer, one that is that much older
-    than the newest of all is listed first, or with `skip_lagging` left as it is, too. With `kafka`,
-    of each replica the newest checkpoint is promoted that its job can go on from there. With
-    `dry_run` nothing is changed.
+    `max_lag` seconds is left as it is, unless it was promoted before. If the source does not
+    answer, one that is that much older than the newest of all is listed first, or with
+    `skip_lagging` left as it is, too. With `kafka`, of each replica the newest checkpoint is
+    promoted that its job can go on from there. With `dry_run` nothing is changed.
     """
 
     replicas: tuple[ReplicaRef, ...]

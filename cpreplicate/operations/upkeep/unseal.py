@@ -5,7 +5,7 @@ Then sync, watch and sweep may change it again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -18,6 +18,7 @@ from cpreplicate.operations.probe import refuse_held, try_opened
 from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.protocol import census, seal
+from cpreplicate.protocol.marker import Marker, read_marker, source_name
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.seal import Seal
@@ -93,14 +94,17 @@ def refuse_used(replica: Replica, job: str) -> str:
     """Return what shows that a job does not need the replica any more. Raise `Refused` if it may.
 
     It does until it has completed a checkpoint of its own. After a CLAIM restore, it does as long
-    as one of its checkpoints references the replica. That it is this job shows by its operators: a
-    restored job has those of the checkpoint that it was restored from.
+    as one of its checkpoints references the replica. That it is this job shows by its id and by its
+    operators: a restored job has those of the checkpoint that it was restored from, but so has each
+    job that runs the same program.
     """
     if replica.side.storage(job).stat(job) is None and not replica.side.storage(job).list(job):
         raise NotThere(
             f"{job} is not there. Nothing was done. Give the checkpoint directory of the job that"
             " uses the replica"
         )
+    marker = read_marker(replica.side, replica.root)
+    _refuse_source(replica, marker, job)
     sealed = seal.read(replica) or Seal("unknown", 0.0)
     number = _number(replica, sealed)
     names = completed_names(job, replica.side)
@@ -111,17 +115,44 @@ def refuse_used(replica: Replica, job: str) -> str:
             f" ({sealed.checkpoint}), so the job may still need the replica. Nothing was done. Wait"
             " for its first checkpoint. If no job uses the replica, give --no-job-uses-it"
         )
+    ids = _ids(replica, marker)
+    is_named = uri.name(job) in ids
     for name in names:
-        used = list(_used(replica, uri.join(job, name)))
+        paths = list(closure(read_metadata(uri.join(job, name), replica.side).metadata).files)
+        is_named = is_named or any(not ids.isdisjoint(path.split("/")) for path in paths)
+        used = list(_used(replica, uri.join(job, name), paths))
         if used:
             raise Refused(
                 f"{uri.join(job, name)} references {len(used)} files of {replica.root}: the job"
                 f" needs them. Nothing was done. They are {some(used)}"
             )
-    return _found(replica, sealed, uri.join(job, later[0]))
+    if not is_named:
+        raise Refused(
+            f"nothing in {job} names the job {' or '.join(sorted(ids))} of {replica.root} or its"
+            " files: it may be the directory of another job that runs the same program. Nothing was"
+            " done. Give the directory of the job that was started from the replica. A job that was"
+            " started under a new id does not show that: if you know that it has completed a"
+            " checkpoint and needs nothing in the replica, give --no-job-uses-it"
+        )
+    return _found(replica, sealed, uri.join(job, later[0]), ids)
 
 
-def _found(replica: Replica, sealed: Seal, checkpoint: str) -> str:
+def _ids(replica: Replica, marker: Marker | None) -> frozenset[str]:
+    """Return the ids that the job of a replica is known by: its directory may have another name."""
+    return frozenset([uri.name(replica.root), *([marker.job] if marker is not None else [])])
+
+
+def _refuse_source(replica: Replica, marker: Marker | None, job: str) -> None:
+    """Raise `Refused` if a directory is the one that is replicated, and not what was started."""
+    if marker is not None and marker.names(source_name(replica.side, job)):
+        raise Refused(
+            f"{job} is the source of {replica.root}, not the directory of the job that was started"
+            " from it. Nothing was done. Give that one: it is in the data centre of the replica."
+            " If no job uses the replica, give --no-job-uses-it"
+        )
+
+
+def _found(replica: Replica, sealed: Seal, checkpoint: str, ids: frozenset[str]) -> str:
     """Return that a checkpoint is of the job that was started from the sealed one, or raise."""
     known = sealed.operators or _operators_of_replica(replica, sealed)
     if not known:
@@ -138,9 +169,10 @@ def _found(replica: Replica, sealed: Seal, checkpoint: str) -> str:
             f" operators, {some(sorted(lacking))}. Nothing was done. Give the checkpoint directory"
             " of that job. If no job uses the replica, give --no-job-uses-it"
         )
+    operators = "the one operator" if len(known) == 1 else f"the {len(known)} operators"
     return (
-        f"{checkpoint} has the {len(known)} operators of {sealed.checkpoint}, is newer, and"
-        " references nothing in the replica"
+        f"{checkpoint} is of the job {' or '.join(sorted(ids))}, has {operators} of"
+        f" {sealed.checkpoint}, is newer, and references nothing in the replica"
     )
 
 
@@ -181,14 +213,14 @@ def _is_later(checkpoint: str, number: int | None, sealed: Seal, side: Side) -> 
     return status is not None and (status.dated is None or status.dated >= sealed.modified)
 
 
-def _used(replica: Replica, checkpoint: str) -> Iterator[str]:
-    """Yield the files that a checkpoint references and that may be files of the replica.
+def _used(replica: Replica, checkpoint: str, paths: Sequence[str]) -> Iterator[str]:
+    """Yield which of the files that a checkpoint references may be files of the replica.
 
     One cluster may have many names (a nameservice, an address, a view). So only the end of the path
     is compared: the replica's name and the path of a file in it.
     """
     step = f"/{uri.name(replica.root)}/"
-    for path in closure(read_metadata(checkpoint, replica.side).metadata).files:
+    for path in paths:
         if step not in path or uri.below(path, checkpoint) is not None:
             continue
         inner = path.rpartition(step)[2]

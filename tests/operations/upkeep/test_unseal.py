@@ -15,7 +15,7 @@ from cpreplicate.operations.upkeep.unseal import UnsealRequest
 from tests.support.commandline import printed
 from tests.support.commandline import run as ended
 from tests.support.encoder import OperatorEntry, Tree, encode
-from tests.support.jobs import JOB, write_checkpoint
+from tests.support.jobs import JOB, NEXT_JOB, metadata_of, write_checkpoint
 from tests.support.kafka_jobs import replicated_with_derived
 from tests.support.replicas import FILES, synced
 
@@ -85,11 +85,41 @@ def completed_by(tmp_path, number, *operators):
     (directory / "_metadata").write_bytes(encode(Tree(6, entries, number)).data)
 
 
+def test_the_directory_of_another_job_that_runs_the_same_program_is_refused(replica, tmp_path):
+    completed_by(tmp_path, 6, 0)
+    other = (tmp_path / "own" / JOB).rename(tmp_path / "own" / NEXT_JOB)
+    with pytest.raises(Refused, match=f"nothing in file:{other} names the job {JOB}"):
+        unseal.unseal(UnsealRequest(f"file:{replica}", f"file:{other}"))
+    assert is_sealed(replica)
+
+
+def test_a_job_of_a_new_id_is_known_by_the_files_of_the_former_that_it_goes_on_with(
+    replica, tmp_path
+):
+    former = tmp_path / "own" / JOB / "shared" / "former"
+    former.parent.mkdir(parents=True)
+    former.write_bytes(bytes(9))
+    job = tmp_path / "own" / NEXT_JOB
+    metadata = job / "chk-6" / "_metadata"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_bytes(metadata_of(6, {f"file:{former}": 9}))
+    assert unseal.unseal(UnsealRequest(f"file:{replica}", f"file:{job}")).found is not None
+
+
+def test_the_source_of_the_replica_is_not_the_job_that_was_started_from_it(replica, tmp_path):
+    write_checkpoint(tmp_path / "dcA", 6, OWN)
+    with pytest.raises(Refused, match="is the source of"):
+        unseal.unseal(UnsealRequest(f"file:{replica}", f"file:{tmp_path}/dcA/{JOB}"))
+    assert is_sealed(replica)
+
+
 class TestAJobIsKnownByItsOperators:
     def test_what_was_found_is_returned_and_printed(self, replica, tmp_path):
         completed_by(tmp_path, 6, 0)
         arguments = ("unseal", replica, "--job", tmp_path / "own" / JOB)
-        found = f"file:{tmp_path}/own/{JOB}/chk-6 has the 1 operators of chk-5"
+        found = (
+            f"file:{tmp_path}/own/{JOB}/chk-6 is of the job {JOB}, has the one operator of chk-5"
+        )
         assert found in printed(*arguments, "--dry-run").stderr
         assert ended(*arguments, "--output", "json").json()["found"].startswith(found)
         assert not is_sealed(replica)
