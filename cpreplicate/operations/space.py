@@ -67,7 +67,7 @@ def too_little_space(plan: Plan, replica: Replica) -> NoSpace | None:
     if not (plan.copies or plan.repacks):
         return None
     short = shortage(plan, _known(replica, briefly=False))
-    return None if short is None else _error(short)
+    return None if short is None else _error(short, replica)
 
 
 def refuse_no_space(plan: Plan, replica: Replica) -> None:
@@ -81,11 +81,13 @@ def refuse_no_space(plan: Plan, replica: Replica) -> None:
     if replica.storage.counts_for_space and not _is_large(plan):
         return
     if (short := shortage(plan, _known(replica, briefly=True))) is not None:
-        raise _error(short)
+        raise _error(short, replica)
 
 
-def _error(short: Shortage) -> NoSpace:
-    return NoSpace(f"{short.message}. Nothing was copied, committed or deleted. {short.remedy}")
+def _error(short: Shortage, replica: Replica) -> NoSpace:
+    return NoSpace(
+        f"{replica.root}: {short.message}. Nothing was copied, committed or deleted. {short.remedy}"
+    )
 
 
 def _is_large(plan: Plan) -> bool:

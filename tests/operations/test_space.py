@@ -43,7 +43,7 @@ def test_a_plan_that_the_disk_has_no_room_for_is_refused_and_nothing_is_left(
     write_checkpoint(source.parent, 1, LARGE)
     code, out, message = on_small_disk(source, target, command)
     assert code == 3
-    assert "the filesystem leaves 25" in message
+    assert f"file:{target / JOB}: the filesystem leaves 25" in message
     assert "but a sync would write 2 files, 400.0 KiB. Nothing was copied, committed" in message
     assert str(target / JOB / "shared") not in out
     assert str(target / JOB / ".cpreplicate") not in out
