@@ -33,7 +33,7 @@ AS_OF = basic(
 )
 INCLUDE = basic(
     "include",
-    "With --all, only the jobs whose names match, such as 'orders-*'. Repeatable.",
+    "With --all, only jobs whose names match, such as 'orders-*', or of this id. Repeatable.",
     kinds.LINE,
     metavar="PATTERN",
     is_multiple=True,

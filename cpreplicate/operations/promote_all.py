@@ -42,11 +42,12 @@ SOME_FAILED = 3
 class PromoteAllRequest:
     """Which replicas are promoted: those whose jobs have a name that matches `include`, if any.
 
-    A job without a name has its id. A replica whose source is seen to be ahead by more than
-    `max_lag` seconds is left as it is, unless it was promoted before. If the source does not
-    answer, one that is that much older than the newest of all is listed first, or with
-    `skip_lagging` left as it is, too. With `kafka`, of each replica the newest checkpoint is
-    promoted that its job can go on from there. With `dry_run` nothing is changed.
+    A job without a name has its id, which also chooses one of several of a name. A replica whose
+    source is seen to be ahead by more than `max_lag` seconds is left as it is, unless it was
+    promoted before. If the source does not answer, one that is that much older than the newest of
+    all is listed first, or with `skip_lagging` left as it is, too. With `kafka`, of each replica
+    the newest checkpoint is promoted that its job can go on from there. With `dry_run` nothing is
+    changed.
     """
 
     replicas: tuple[ReplicaRef, ...]
@@ -117,8 +118,9 @@ def candidates(request: PromoteAllRequest) -> list[JobPromotion]:
     found = status(request.replicas, request.sides, is_urgent=True)
     chosen = [
         candidate
-        for name, group in _by_name(found.replicas).items()
-        if is_included(name, request.include)
+        for name, group in _by_name(
+            row for row in found.replicas if is_included(row, request.include)
+        ).items()
         for candidate in _of_name(name, group, request)
     ]
     if not chosen:
@@ -279,9 +281,17 @@ def _worst_first(job: JobPromotion) -> tuple[bool, bool, bool, float, str]:
     return (not failed, not job.is_lagging, is_left, -lag if job.is_lagging else 0.0, job.name)
 
 
-def is_included(name: str, include: Sequence[str]) -> bool:
-    """Return whether a name matches one of some patterns; without patterns, each does."""
-    return not include or any(fnmatch.fnmatchcase(name, pattern) for pattern in include)
+def is_included(row: ReplicaStatus, include: Sequence[str]) -> bool:
+    """Return whether a job's name matches one of some patterns, or one is its whole id.
+
+    Without patterns, each does. An id chooses one of several jobs of a name.
+    """
+    name = name_of(row)
+    return (
+        not include
+        or row.job in include
+        or any(fnmatch.fnmatchcase(name, pattern) for pattern in include)
+    )
 
 
 def _of_names(include: Sequence[str]) -> str:

@@ -69,7 +69,7 @@ def unseal_all(request: UnsealAllRequest) -> UnsealingOfAll:
     sealed = [
         JobUnsealing(name_of(row), row.observed.replica, row.sealed)
         for row in rows
-        if row.sealed is not None and is_included(name_of(row), request.include)
+        if row.sealed is not None and is_included(row, request.include)
     ]
     if not sealed:
         raise NotThere("no replica of such a job is sealed. Nothing was done")

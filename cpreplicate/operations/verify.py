@@ -15,7 +15,13 @@ from cpreplicate.core import uri
 from cpreplicate.core.ledger import NO_PREFIXES, PrefixTable
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_columns import Numbers, chosen, directories, texts, without
-from cpreplicate.core.placement import METADATA, PACKED, is_checkpoint, is_derived
+from cpreplicate.core.placement import (
+    CHECKPOINT_NAME,
+    METADATA,
+    PACKED,
+    is_checkpoint,
+    is_derived,
+)
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
 from cpreplicate.operations.change import refuse_links
@@ -137,10 +143,37 @@ def verify_each(
     execution: ExecutionOptions = _DEFAULT,
     shared: Runner | None = None,
 ) -> Verifications:
-    """Verify several checkpoints as `verify` does, with one runner: the `shared` one, if given."""
+    """Verify several checkpoints as `verify` does, with one runner: the `shared` one, if given.
+
+    Of several, one whose `_metadata` cannot be understood is damaged, and hides no other.
+    """
+    found = []
     with Reader(side, execution, notify, shared) as reader:
-        found = [_verify(replica_root, name, content, side, reader) for name in checkpoints]
+        for name in checkpoints:
+            try:
+                found.append(_verify(replica_root, name, content, side, reader))
+            except MetadataError as error:
+                if name is None or len(checkpoints) == 1:
+                    raise
+                found.append(_unread(replica_root, name, error))
     return Verifications(tuple(found))
+
+
+def _unread(replica_root: str, name: str, error: MetadataError) -> Verification:
+    """Return the result of a checkpoint whose `_metadata` cannot be understood."""
+    number = CHECKPOINT_NAME.fullmatch(name)
+    return Verification(
+        replica=replica_root,
+        checkpoint=name,
+        checkpoint_id=0 if number is None else int(number[1]),
+        files=0,
+        bytes=0,
+        missing=(),
+        short=(),
+        corrupt=(f"{name}/{METADATA}",),
+        outside=(),
+        refused=str(error),
+    )
 
 
 def _verify(

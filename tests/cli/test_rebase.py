@@ -151,6 +151,17 @@ def test_verify_verifies_it_with_all_and_finds_what_it_lacks(derived):
     result = shown("verify", "--all", derived)
     assert result.code == 4
     assert result.out.count("missing: chk-1/state-1") == 2
+    assert "No sync repairs" not in result.out
+
+
+def test_verify_names_what_removes_a_derived_checkpoint_that_no_sync_repairs(derived):
+    for file in (derived / "rebased" / "chk-1-1").glob("state-*"):
+        file.unlink()
+    text = shown("verify", "--all", derived).out
+    assert "No sync repairs rebased/chk-1-1, which is derived" in text
+    advice = text.partition("remove it: cpreplicate ")[2].split()
+    assert shown(*advice).code == 0
+    assert shown("verify", "--all", derived).code == 0
 
 
 def test_the_page_of_list_shows_it(derived, tmp_path):

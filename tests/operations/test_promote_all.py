@@ -289,6 +289,15 @@ def test_a_replica_whose_source_is_ahead_by_more_than_allowed_is_left(roots):
     assert not is_sealed(roots.targets / FIRST)
 
 
+def test_an_id_chooses_one_of_several_jobs_of_a_name(roots):
+    roots.add(FIRST, "orders", NOON, NOON + 2 * HOUR)
+    roots.add(SECOND, "orders", NOON + HOUR, NOON + 3 * HOUR)
+    assert [job.exit_code for job in promoted(roots).jobs] == [6, 6]
+    assert outcomes(promoted(roots, include=(FIRST,))) == {"orders": ("promoted", 0)}
+    assert is_sealed(roots.targets / FIRST)
+    assert not is_sealed(roots.targets / SECOND)
+
+
 def test_a_replica_that_was_promoted_before_is_never_left_because_it_lags(roots):
     replicated_job(roots, FIRST, "orders")
     first = promoted(roots, max_lag=900.0)

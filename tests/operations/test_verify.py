@@ -20,6 +20,7 @@ from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.publication import Publication
 from cpreplicate.runners import ExecutionOptions, Snapshot, choose_runner
 from cpreplicate.storage import Side
+from tests.support.commandline import run as ended
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, synced
@@ -173,6 +174,22 @@ def test_several_checkpoints_are_verified_by_one_runner(tmp_path, monkeypatch):
     found = verify_each(f"file:{replica}", ["chk-1", "chk-2"], ALL, lambda _line: None, Side())
     assert [each.compared for each in found.checkpoints] == [len(FILES), len(NEXT)]
     assert len(chosen) == 1
+
+
+@pytest.mark.parametrize("content", [NOTHING, ALL])
+def test_a_metadata_that_cannot_be_understood_hides_no_other_point(tmp_path, content):
+    replica = synced(tmp_path, {1: FILES, 2: NEXT}, keep=2)
+    damage(replica, "chk-1/_metadata")
+    names = ["chk-2", "chk-1"]
+    newest, damaged = verify_each(
+        f"file:{replica}", names, content, lambda _line: None, Side()
+    ).checkpoints
+    assert newest.restorable
+    assert (damaged.restorable, damaged.corrupt) == (False, ("chk-1/_metadata",))
+    assert "chk-1/_metadata: byte 0" in damaged.refused
+    done = ended("verify", "--all", replica)
+    assert (done.code, "corrupt: chk-1/_metadata" in done.out) == (4, True)
+    assert ended("verify", replica, "--checkpoint", "chk-1").code == 5
 
 
 class Killed(BaseException):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from cpreplicate.core import uri
 from cpreplicate.core.placement import is_derived
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.verify import Verification, Verifications
@@ -48,9 +50,19 @@ def text_of(result: Verification) -> str:
         )
     if result.repair is not None:
         faults.append(f"Repair the replica with the options of its syncs: {result.repair}")
+    elif is_derived(result.checkpoint) and not (result.restorable or result.outside):
+        faults.append(
+            f"No sync repairs {result.checkpoint}, which is derived: no other checkpoint here has"
+            f" these files. If no job needs it, remove it: {_forgetting(result)}"
+        )
     if result.refused is not None:
         faults.append(f"warning: promote would refuse the replica: {result.refused}")
     return columns(facts) + ("\n" + lines(faults) if faults else "")
+
+
+def _forgetting(result: Verification) -> str:
+    name = uri.name(result.checkpoint)
+    return shlex.join(["cpreplicate", "rebase", result.replica, "--forget", name])
 
 
 def title_of(result: Verification) -> str:
