@@ -7,7 +7,6 @@ import pytest
 
 from cpreplicate.core.retention import Retention, Stated
 from cpreplicate.errors import Refused
-from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.retention_record import (
     NAME,
     described,
@@ -16,7 +15,7 @@ from cpreplicate.protocol.retention_record import (
     shown_retention,
     stated_by,
 )
-from cpreplicate.storage import Side
+from tests.support.replicas import held
 
 POLICY = Retention(3, 90.5, 24, 30)
 FIELDS = {
@@ -28,7 +27,8 @@ FIELDS = {
 
 @pytest.fixture
 def replica(tmp_path):
-    return Replica(f"file:{tmp_path}", Side())
+    with held(tmp_path) as replica:
+        yield replica
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def record(tmp_path):
     """Write a file in the place of the record."""
 
     def written(content):
-        (tmp_path / ".cpreplicate").mkdir()
+        (tmp_path / ".cpreplicate").mkdir(exist_ok=True)
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         (tmp_path / ".cpreplicate" / NAME).write_bytes(data)
 

@@ -13,6 +13,7 @@ from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.diff import check, diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.upkeep import promote, relocate, sweep
 from cpreplicate.runners import ExecutionOptions
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
@@ -300,3 +301,30 @@ def test_a_failed_run_withdraws_nothing(tmp_path, replica):
     with pytest.raises(SourceBroken):
         run(request(1, keep_less=True))
     assert held(replica) == names(range(1, 8))
+
+
+@pytest.mark.parametrize(
+    "upkeep",
+    [
+        lambda replica: sweep.sweep(sweep.SweepRequest(f"file:{replica}"), silent),
+        lambda replica: relocate.relocate(
+            relocate.RelocateRequest(f"file:{replica}", "absolute"), silent
+        ),
+        lambda replica: relocate.relocate(
+            relocate.RelocateRequest(f"file:{replica}", unpack=True), silent
+        ),
+        lambda replica: promote.promote(promote.PromoteRequest(f"file:{replica}"), silent),
+    ],
+    ids=["sweep", "relocate", "unpack", "promote"],
+)
+def test_upkeep_keeps_the_recorded_policy_and_the_points_as_they_are(tmp_path, replica, upkeep):
+    daily(tmp_path, count=3)
+    record = replica / ".cpreplicate" / "retention.json"
+    before = record.read_bytes()
+    upkeep(replica)
+    assert record.read_bytes() == before
+    assert held(replica) == names([1, 2, 3])
+
+
+def silent(_line):
+    """Report to nobody."""
