@@ -5,17 +5,16 @@ from __future__ import annotations
 from cpreplicate.operations.upkeep.unseal import Unsealing
 from cpreplicate.output.json import document
 from cpreplicate.output.results import Forms
-from cpreplicate.output.text import lines
 
 
 def _text(unsealing: Unsealing) -> str:
-    """Return what was unsealed, by whom it was sealed, and what shows that no job needs it."""
+    """Return a line: what was unsealed, who sealed it, and what shows that no job needs it."""
     replica, sealed = unsealing.replica, unsealing.sealed
     outcome = f"unsealed {replica}, which was sealed {sealed}"
     if unsealing.is_dry_run:
         outcome = f"{replica} can be unsealed; it was sealed {sealed}"
     found = "no job was looked at (--no-job-uses-it)"
-    return lines([outcome, unsealing.found or found])
+    return f"{outcome}: {unsealing.found or found}"
 
 
 def _json(unsealing: Unsealing) -> str:
