@@ -64,7 +64,7 @@ def start_narration(values: Mapping[str, Any]) -> Callable[[str], None]:
 
     The retries of its storages are narrated, too.
     """
-    from cpreplicate.operations.log_context import begin_job
+    from cpreplicate.operations.change.log_context import begin_job
     from cpreplicate.output import run
     from cpreplicate.output.log import narrate, narrate_in_file
     from cpreplicate.version import __version__

@@ -24,7 +24,7 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_columns import chosen, concatenated, rows_of, texts
 from cpreplicate.core.tables import Lengths
-from cpreplicate.operations.change import some
+from cpreplicate.operations.change.change import some
 from cpreplicate.protocol import journal
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.journal import Journal

@@ -20,7 +20,7 @@ from cpreplicate.errors import (
     described,
     exit_code_of,
 )
-from cpreplicate.operations.log_context import begin_job
+from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.operations.replicas import ReplicaRef
 from cpreplicate.operations.selection import Named, newest_of_name

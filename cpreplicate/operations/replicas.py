@@ -10,8 +10,8 @@ from typing import NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, job_root
 from cpreplicate.errors import NotThere
+from cpreplicate.operations.change.target_root import inside_replica
 from cpreplicate.operations.sync.request import SyncRequest, replica_root
-from cpreplicate.operations.target_root import inside_replica
 from cpreplicate.protocol.marker import is_replica
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side, Sides

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from cpreplicate.errors import NotThere, described, exit_code_of
-from cpreplicate.operations.log_context import begin_job
+from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.promote_all import AT_ONCE, SOME_FAILED, is_included, name_of
 from cpreplicate.operations.replicas import ReplicaRef
 from cpreplicate.operations.status import status

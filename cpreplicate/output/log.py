@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from logging.handlers import WatchedFileHandler
 from typing import Any, Literal
 
-from cpreplicate.operations.log_context import log_context
+from cpreplicate.operations.change.log_context import log_context
 from cpreplicate.output import run
 from cpreplicate.output.streams import printable, write_message, write_messages
 

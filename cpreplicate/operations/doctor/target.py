@@ -14,6 +14,9 @@ from cpreplicate.core.plan import total
 from cpreplicate.core.retention import Policy
 from cpreplicate.core.sizes import size
 from cpreplicate.errors import LeaseHeld, NoSpace, Refused, UsageError, exit_code_of
+from cpreplicate.operations.change.probe import Probe
+from cpreplicate.operations.change.space import left, shortage
+from cpreplicate.operations.change.target_root import refuse_replica_as_root
 from cpreplicate.operations.doctor.case import Case, CaseSide, target_of
 from cpreplicate.operations.doctor.findings import (
     Result,
@@ -24,12 +27,9 @@ from cpreplicate.operations.doctor.findings import (
     warning,
 )
 from cpreplicate.operations.doctor.source import compared_clocks
-from cpreplicate.operations.probe import Probe
-from cpreplicate.operations.space import left, shortage
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import named
 from cpreplicate.operations.sync.source import target_replica
-from cpreplicate.operations.target_root import refuse_replica_as_root
 from cpreplicate.protocol import lease, lease_safety, same_place, seal
 from cpreplicate.protocol.marker import read_marker
 from cpreplicate.protocol.replica import Replica

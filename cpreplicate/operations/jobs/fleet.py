@@ -23,8 +23,8 @@ from cpreplicate.errors import (
     exit_code_of,
     obstacle_of,
 )
+from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.jobs.job import Job, is_standby, levels_of
-from cpreplicate.operations.log_context import begin_job
 from cpreplicate.operations.sync.diff import check
 from cpreplicate.operations.sync.report import Report, SyncCheck
 from cpreplicate.operations.sync.request import replica_root

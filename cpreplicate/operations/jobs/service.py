@@ -17,6 +17,7 @@ from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.lag import is_unseen
 from cpreplicate.core.notify import Notify
 from cpreplicate.errors import described
+from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.jobs.attempt import Attempts, Show
 from cpreplicate.operations.jobs.inquiries import Inquiries
 from cpreplicate.operations.jobs.job import Discovery, Job, by_key, levels_of
@@ -25,7 +26,6 @@ from cpreplicate.operations.jobs.schedule import Ending, Load, Schedule, Wanted
 from cpreplicate.operations.jobs.sight import Discovered, Sight
 from cpreplicate.operations.jobs.sparing import Sparing
 from cpreplicate.operations.jobs.state import JobState
-from cpreplicate.operations.log_context import begin_job
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.restore_point import RestorePoint, restore_point, selected
 from cpreplicate.runners import RunnerStopped, WarmRunners

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cpreplicate.errors import LeaseHeld, Refused, TargetGone
-from cpreplicate.operations.change import some
+from cpreplicate.operations.change.change import some
 from cpreplicate.operations.sync.copy import SyncChange
 from cpreplicate.protocol import needed, publication
 from cpreplicate.protocol.lease import JUST_CHECKED

@@ -18,7 +18,7 @@ from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.core.reuse import reusing
 from cpreplicate.errors import CopyFailed, SourceMovedOn
-from cpreplicate.operations.change import Change, some
+from cpreplicate.operations.change.change import Change, some
 from cpreplicate.operations.compare import errors_of
 from cpreplicate.operations.sync import incomplete, reuse
 from cpreplicate.operations.sync.plan import copies, make_plan, repack_tasks

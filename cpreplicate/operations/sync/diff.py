@@ -10,8 +10,9 @@ from dataclasses import replace
 from cpreplicate.core.notify import Notify, silent
 from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused
+from cpreplicate.operations.change.space import refuse_no_space, too_little_space
+from cpreplicate.operations.change.target_root import refuse_replica_as_root
 from cpreplicate.operations.positions import positions_of
-from cpreplicate.operations.space import refuse_no_space, too_little_space
 from cpreplicate.operations.sync import content
 from cpreplicate.operations.sync.copy import (
     choice_for,
@@ -36,7 +37,6 @@ from cpreplicate.operations.sync.report import (
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.reuse import with_earlier_replicas
 from cpreplicate.operations.sync.source import SourceState, read_source, target_replica
-from cpreplicate.operations.target_root import refuse_replica_as_root
 from cpreplicate.protocol import replica_state
 from cpreplicate.protocol.lease import NAME as LEASE
 from cpreplicate.protocol.lease import Lease

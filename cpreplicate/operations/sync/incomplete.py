@@ -18,7 +18,7 @@ from cpreplicate.core.closure import FileTable, job_directory
 from cpreplicate.core.path_columns import Numbers, Texts, chosen, parts_of, texts_among
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import Misplaced, SourceBroken
-from cpreplicate.operations.change import some
+from cpreplicate.operations.change.change import some
 from cpreplicate.protocol.source import Source
 from cpreplicate.storage import FileStatus, Side
 

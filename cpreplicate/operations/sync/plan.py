@@ -37,11 +37,11 @@ from cpreplicate.core.plan import (
 from cpreplicate.core.retention import Policy, Retention, policy_of
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import NotThere, Obstacle, Obstructed, Refused, Sealed, UsageError
-from cpreplicate.operations.change import refuse_links, some
+from cpreplicate.operations.change.change import refuse_links, some
+from cpreplicate.operations.change.target_root import refuse_replica_as_root
 from cpreplicate.operations.readiness import held, unready
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
-from cpreplicate.operations.target_root import refuse_replica_as_root
 from cpreplicate.protocol import (
     job_record,
     needed,

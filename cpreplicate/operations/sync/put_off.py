@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_columns import Texts, concatenated, texts, without
-from cpreplicate.operations.change import Change, opened, some
+from cpreplicate.operations.change.change import Change, opened, some
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import needed, ownership, replica_state, seal

@@ -17,7 +17,7 @@ from cpreplicate.core.path_columns import chosen, rows_of, texts
 from cpreplicate.core.plan import Plan, TargetCopy
 from cpreplicate.core.reuse import JobLedger, OfAJob, of_earlier_jobs, reusing, target_copies
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused, TargetGone
-from cpreplicate.operations.change import refuse_links
+from cpreplicate.operations.change.change import refuse_links
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
 from cpreplicate.protocol import replica_state, same_place, seal

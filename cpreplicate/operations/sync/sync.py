@@ -13,9 +13,9 @@ from functools import partial
 from cpreplicate.core import sizes
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.plan import Plan, total
-from cpreplicate.operations.change import opened
-from cpreplicate.operations.log_context import begin_checkpoint
-from cpreplicate.operations.space import refuse_no_space
+from cpreplicate.operations.change.change import opened
+from cpreplicate.operations.change.log_context import begin_checkpoint
+from cpreplicate.operations.change.space import refuse_no_space
 from cpreplicate.operations.sync.clean_up import CleanedUp, clean_up
 from cpreplicate.operations.sync.commit import claim, committing
 from cpreplicate.operations.sync.content import compare_content

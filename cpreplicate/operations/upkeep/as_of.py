@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from cpreplicate.errors import NotThere, Refused, UsageError
-from cpreplicate.operations.change import some
+from cpreplicate.operations.change.change import some
 from cpreplicate.protocol import census, json_files, seal
 from cpreplicate.protocol.replica import Replica
 

@@ -29,7 +29,7 @@ from cpreplicate.core.placement import (
 from cpreplicate.core.plan import Action
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import MetadataError, NotThere, Refused
-from cpreplicate.operations.change import refuse_links, some
+from cpreplicate.operations.change.change import refuse_links, some
 from cpreplicate.protocol import json_files, lease, manifest, needed, ownership, replica_state, seal
 from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX
 from cpreplicate.protocol.journal import Journal

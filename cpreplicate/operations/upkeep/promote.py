@@ -16,12 +16,12 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
 from cpreplicate.errors import Lagging, Refused
-from cpreplicate.operations.change import some
+from cpreplicate.operations.change.change import some
+from cpreplicate.operations.change.probe import refuse_held, try_change
+from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.positions import CheckpointPositions, positions_in, positions_of
-from cpreplicate.operations.probe import refuse_held, try_change
 from cpreplicate.operations.readiness import held, unready, unready_sealed
 from cpreplicate.operations.source_look import Behind, SourceSeen, checkpoints_of, source_of
-from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import as_of, kafka_check, orphans
 from cpreplicate.operations.upkeep.kafka_check import KafkaAsked, KafkaCheck
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate_held, would_rewrite

@@ -32,10 +32,10 @@ from cpreplicate.core.positions.offsets import Choice, Move, unchanged
 from cpreplicate.core.start import Starting, starting
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import NotThere, Refused, UsageError
-from cpreplicate.operations.change import Change, opened, refuse_links, some
+from cpreplicate.operations.change.change import Change, opened, refuse_links, some
+from cpreplicate.operations.change.probe import refuse_held, try_opened
+from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.positions import positions_of
-from cpreplicate.operations.probe import refuse_held, try_opened
-from cpreplicate.operations.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.upkeep.rebasing import NewFile, Rebasing, rebasing
 from cpreplicate.operations.verify import NOTHING, verify

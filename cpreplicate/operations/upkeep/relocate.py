@@ -27,8 +27,8 @@ from cpreplicate.core.placement import (
 )
 from cpreplicate.core.restore import PathsMode, Restore
 from cpreplicate.errors import NotThere, Refused
-from cpreplicate.operations.change import Change, opened, refuse_links, some, threads
-from cpreplicate.operations.target_root import refuse_no_replica
+from cpreplicate.operations.change.change import Change, opened, refuse_links, some, threads
+from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans, unpack
 from cpreplicate.operations.upkeep.unpack import PackedFiles, Unpacked, Unpacker, Unpacking
 from cpreplicate.protocol import publication

@@ -11,9 +11,9 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Action, Cap, total
 from cpreplicate.errors import TooManyDeletes
-from cpreplicate.operations.change import Change, opened, some
-from cpreplicate.operations.probe import refuse_held, try_opened
-from cpreplicate.operations.target_root import refuse_no_replica
+from cpreplicate.operations.change.change import Change, opened, some
+from cpreplicate.operations.change.probe import refuse_held, try_opened
+from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.upkeep.orphans import TRASH, Found
 from cpreplicate.protocol import json_files, replica_state

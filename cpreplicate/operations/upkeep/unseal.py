@@ -13,9 +13,9 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, is_derived, is_replica_path
 from cpreplicate.errors import NotThere, Refused
-from cpreplicate.operations.change import opened, some
-from cpreplicate.operations.probe import refuse_held, try_opened
-from cpreplicate.operations.target_root import refuse_no_replica
+from cpreplicate.operations.change.change import opened, some
+from cpreplicate.operations.change.probe import refuse_held, try_opened
+from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.protocol import census, seal
 from cpreplicate.protocol.marker import Marker, read_marker, source_name

@@ -3,6 +3,7 @@
 import pytest
 
 from cpreplicate.errors import NotThere, Refused
+from cpreplicate.operations.change.probe import ahead
 from cpreplicate.operations.doctor.findings import (
     Check,
     Diagnosis,
@@ -13,7 +14,6 @@ from cpreplicate.operations.doctor.findings import (
     warning,
 )
 from cpreplicate.operations.doctor.source import compared_clocks
-from cpreplicate.operations.probe import ahead
 
 
 def raising(error):

@@ -9,7 +9,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CpreplicateError, LeaseHeld, TooManyDeletes
-from cpreplicate.operations import change
+from cpreplicate.operations.change import change
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest

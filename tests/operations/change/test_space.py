@@ -8,7 +8,7 @@ import pytest
 
 from cpreplicate.core.plan import Action
 from cpreplicate.errors import NoSpace
-from cpreplicate.operations.space import refuse_no_space, shortage, too_little_space
+from cpreplicate.operations.change.space import refuse_no_space, shortage, too_little_space
 from cpreplicate.storage.statuses import Space
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.smallfs import CLI, in_small_filesystem

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from cpreplicate.errors import LeaseHeld, exit_code_of
-from cpreplicate.operations.probe import try_change
+from cpreplicate.operations.change.probe import try_change
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
