@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from cpreplicate.operations.jobs.discovery import KnownRoots
     from cpreplicate.operations.jobs.job import Job
     from cpreplicate.operations.jobs.service import Service
-    from cpreplicate.operations.replicas import ReplicaRef
+    from cpreplicate.operations.replicas.replicas import ReplicaRef
     from cpreplicate.storage import Sides
     from cpreplicate.storage.sides import Options
 
@@ -238,7 +238,7 @@ def every_replica(place: str, sides: Sides) -> tuple[ReplicaRef, ...]:
     No source is looked at: it may be lost. Raises as `replicas_below`, and `click.UsageError` with
     the line of a mistake in the file.
     """
-    from cpreplicate.operations.replicas import replicas_below
+    from cpreplicate.operations.replicas.replicas import replicas_below
 
     path = uri.local_path(place) if place.startswith("file:") else ""
     if not (path.endswith(".toml") and Path(path).is_file()):
@@ -251,7 +251,7 @@ def every_replica(place: str, sides: Sides) -> tuple[ReplicaRef, ...]:
 
 def _replicas_of(file: TomlFile, sides: Sides) -> tuple[ReplicaRef, ...]:
     """Return the replicas of the jobs of a fleet's file; of a root, those below its target."""
-    from cpreplicate.operations.replicas import replica_of, replicas_below
+    from cpreplicate.operations.replicas.replicas import replica_of, replicas_below
 
     configured = _configured(file, sides, {}, {})
     refs = {}

@@ -46,7 +46,7 @@ def list_(
     TARGET_ROOT is that of `sync`, or a REPLICA in it. A checkpoint adds the bytes that no other one
     of its replica references. Change nothing.
     """
-    from cpreplicate.operations import points as operation
+    from cpreplicate.operations.replicas import points as operation
 
     start_narration(values)
     sides = sides_of(values)

@@ -11,7 +11,7 @@ import click
 from cpreplicate.errors import Refused, UsageError
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.selection import Selected
+    from cpreplicate.operations.replicas.selection import Selected
     from cpreplicate.storage import Side
 
 
@@ -26,7 +26,7 @@ def selected(place: str, job: str | None, side: Side, source: Side | None = None
 
 def select_replica(target_root: str, job: str, side: Side, source: Side | None = None) -> Selected:
     """Select the replica of a job, and report which it is, and why. Raises as `select`."""
-    from cpreplicate.operations.selection import select
+    from cpreplicate.operations.replicas.selection import select
     from cpreplicate.output.log import narrate, write_warning
 
     chosen = select(target_root, side, job, source or side)

@@ -22,7 +22,7 @@ from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.errors import NotThere
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.replicas import ReplicaRef
+    from cpreplicate.operations.replicas.replicas import ReplicaRef
     from cpreplicate.storage import Sides
 
 _LAGGING = 21
@@ -68,7 +68,11 @@ def status(
     TARGET is the TARGET_ROOT of `sync`, a REPLICA in it, or the TOML file of `fleet`.
     """
     from cpreplicate.api.observation import observed
-    from cpreplicate.operations.replicas import MissingSources, missing_sources, replicas_below
+    from cpreplicate.operations.replicas.replicas import (
+        MissingSources,
+        missing_sources,
+        replicas_below,
+    )
     from cpreplicate.output.log import write_warning
 
     start_narration(values)
@@ -131,7 +135,7 @@ def _refuse_missing(sources: Sequence[str]) -> None:
 
 def _configured(file: TomlFile, sides: Sides) -> list[ReplicaRef]:
     """Return the replicas of the jobs in the file of a fleet."""
-    from cpreplicate.operations.replicas import replica_of
+    from cpreplicate.operations.replicas.replicas import replica_of
 
     return [
         replica_of(job.request, job.name, job.priority, job.is_discovered)

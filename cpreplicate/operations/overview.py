@@ -10,7 +10,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.plan import Plan
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.contents import Contents, contents
-from cpreplicate.operations.points import Points, points
+from cpreplicate.operations.replicas.points import Points, points
 from cpreplicate.storage import Side, Sides
 
 T = TypeVar("T")

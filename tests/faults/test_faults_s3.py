@@ -13,8 +13,8 @@ import pytest
 import s3fs
 
 from cpreplicate.errors import CopyFailed, SourceBroken, SourceMovedOn
-from cpreplicate.operations.replicas import replicas_below
-from cpreplicate.operations.status import status
+from cpreplicate.operations.replicas.replicas import replicas_below
+from cpreplicate.operations.replicas.status import status
 from cpreplicate.protocol import source
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.journal import JournalWriter

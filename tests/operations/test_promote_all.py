@@ -8,8 +8,8 @@ import pytest
 
 from cpreplicate.errors import NotThere
 from cpreplicate.operations.promote_all import PromoteAllRequest, candidates, promote_all
-from cpreplicate.operations.replicas import replicas_below
-from cpreplicate.operations.status import status
+from cpreplicate.operations.replicas.replicas import replicas_below
+from cpreplicate.operations.replicas.status import status
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep.kafka_check import KafkaAsked

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.operations.replica_status import FleetStatus
-from cpreplicate.operations.replicas import replicas_below
-from cpreplicate.operations.status import status
+from cpreplicate.operations.replicas.replica_status import FleetStatus
+from cpreplicate.operations.replicas.replicas import replicas_below
+from cpreplicate.operations.replicas.status import status
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.output.results import forms_of

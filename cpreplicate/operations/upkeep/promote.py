@@ -21,7 +21,12 @@ from cpreplicate.operations.change.probe import refuse_held, try_change
 from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.positions import CheckpointPositions, positions_in, positions_of
 from cpreplicate.operations.readiness import held, unready, unready_sealed
-from cpreplicate.operations.source_look import Behind, SourceSeen, checkpoints_of, source_of
+from cpreplicate.operations.replicas.source_look import (
+    Behind,
+    SourceSeen,
+    checkpoints_of,
+    source_of,
+)
 from cpreplicate.operations.upkeep import as_of, kafka_check, orphans
 from cpreplicate.operations.upkeep.kafka_check import KafkaAsked, KafkaCheck
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate_held, would_rewrite

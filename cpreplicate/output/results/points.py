@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.points import Point, Points, ReplicaPoints
+from cpreplicate.operations.replicas.points import Point, Points, ReplicaPoints
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import retention_fields
 from cpreplicate.output.positions import fields, parts_of

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from cpreplicate.core.start import Starting, yaml
-from cpreplicate.operations.source_look import Behind
+from cpreplicate.operations.replicas.source_look import Behind
 from cpreplicate.operations.upkeep.promote import Promotion
 from cpreplicate.output import positions
 from cpreplicate.output.json import document, timestamp

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.replica_status import FleetStatus, ReplicaStatus
+from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import retention_fields
 from cpreplicate.output.positions import fields, parts_of

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from cpreplicate.operations.replicas import replicas_below
-from cpreplicate.operations.status import status
+from cpreplicate.operations.replicas.replicas import replicas_below
+from cpreplicate.operations.replicas.status import status
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import promote, sweep, unseal

@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from cpreplicate.operations.overview import Overview
-from cpreplicate.operations.points import Points
+from cpreplicate.operations.replicas.points import Points
 from cpreplicate.output.report.file import write_page
 
 RESULT = Points(())

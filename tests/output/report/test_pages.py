@@ -10,8 +10,8 @@ from cpreplicate.core.lag import Newest
 from cpreplicate.operations.jobs.fleet import FleetReport, JobResult
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.overview import Overview
-from cpreplicate.operations.points import Point, Points, ReplicaPoints
-from cpreplicate.operations.replica_status import FleetStatus, ReplicaStatus
+from cpreplicate.operations.replicas.points import Point, Points, ReplicaPoints
+from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.operations.sync.report import SyncCheck
 from cpreplicate.operations.verify import Verification, Verifications
 from cpreplicate.output.report import PAGES, page_of

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from cpreplicate.core.placement import is_derived
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.points import Point, Points, ReplicaPoints
+from cpreplicate.operations.replicas.points import Point, Points, ReplicaPoints
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Series
 from cpreplicate.output.report.pages.words import label

@@ -9,7 +9,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.overview import Overview
-from cpreplicate.operations.points import Points
+from cpreplicate.operations.replicas.points import Points
 from cpreplicate.operations.sync.report import Report, named
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Tone

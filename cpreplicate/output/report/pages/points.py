@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.overview import Overview
-from cpreplicate.operations.points import Points, ReplicaPoints
+from cpreplicate.operations.replicas.points import Points, ReplicaPoints
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series
 from cpreplicate.output.report.pages import history

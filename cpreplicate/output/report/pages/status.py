@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.overview import Overview
-from cpreplicate.operations.replica_status import FleetStatus, ReplicaStatus
+from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Tone, Value
 from cpreplicate.output.report.pages.words import counted, label

@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.operations.replicas import ReplicaRef, replicas_below
-from cpreplicate.operations.status import status
+from cpreplicate.operations.replicas.replicas import ReplicaRef, replicas_below
+from cpreplicate.operations.replicas.status import status
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep.promote import PromoteRequest, promote

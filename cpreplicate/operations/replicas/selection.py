@@ -14,7 +14,7 @@ from cpreplicate.core.lag import Newest
 from cpreplicate.core.placement import OWN
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError
 from cpreplicate.operations.change.change import some
-from cpreplicate.operations.source_look import source_of
+from cpreplicate.operations.replicas.source_look import source_of
 from cpreplicate.protocol import census, json_files
 from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.job_record import JobRecord, read_job_record, recorded_name

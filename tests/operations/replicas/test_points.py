@@ -8,7 +8,7 @@ import pytest
 
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import NotThere
-from cpreplicate.operations.points import Points, points, points_below
+from cpreplicate.operations.replicas.points import Points, points, points_below
 from cpreplicate.operations.upkeep import promote
 from cpreplicate.operations.upkeep.promote import PromoteRequest
 from cpreplicate.operations.verify import NOTHING, record, verify

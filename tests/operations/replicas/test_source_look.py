@@ -3,7 +3,7 @@
 import threading
 
 from cpreplicate.core.lag import Newest
-from cpreplicate.operations.source_look import Behind, SourceLook, ask, source_of
+from cpreplicate.operations.replicas.source_look import Behind, SourceLook, ask, source_of
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side
 from tests.support.jobs import JOB, write_checkpoint

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from cpreplicate.cli.commands import cli
-from cpreplicate.operations.replicas import replicas_below
-from cpreplicate.operations.status import status
+from cpreplicate.operations.replicas.replicas import replicas_below
+from cpreplicate.operations.replicas.status import status
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.lease import acquire

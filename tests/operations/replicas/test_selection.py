@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from cpreplicate.errors import NotThere, Refused, UsageError
-from cpreplicate.operations.selection import select
+from cpreplicate.operations.replicas.selection import select
 from cpreplicate.storage import Side
 from tests.support.registry import serving
 from tests.support.roots import FIRST, HOUR, NOON, SECOND, THIRD, Roots

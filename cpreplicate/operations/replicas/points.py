@@ -22,7 +22,7 @@ from cpreplicate.core.retention import Stated
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.positions import CheckpointPositions, positions_in
-from cpreplicate.operations.replicas import replicas_below
+from cpreplicate.operations.replicas.replicas import replicas_below
 from cpreplicate.protocol import census, seal
 from cpreplicate.protocol.checkpoint_record import Record
 from cpreplicate.protocol.replica import Replica

@@ -20,9 +20,9 @@ from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.positions import positions_in
 from cpreplicate.operations.readiness import Held, unready
-from cpreplicate.operations.replica_status import FleetStatus, Orphans, ReplicaStatus
-from cpreplicate.operations.replicas import ReplicaRef
-from cpreplicate.operations.source_look import (
+from cpreplicate.operations.replicas.replica_status import FleetStatus, Orphans, ReplicaStatus
+from cpreplicate.operations.replicas.replicas import ReplicaRef
+from cpreplicate.operations.replicas.source_look import (
     UNNAMED,
     SourceLook,
     ask,
