@@ -68,7 +68,7 @@ def promote(replica: str, job: str | None, every: bool, output: Any, **values: A
     Verify the replica, make its paths absolute, seal it against further syncs, and print how to
     start the job from it. With --all, REPLICA is the TARGET_ROOT, or a TOML file of `fleet`.
     """
-    from cpreplicate.operations.upkeep import promote as operation
+    from cpreplicate.operations.handover import promote as operation
 
     _refuse_mixed({**values, "job": job}, every)
     if every:
@@ -95,7 +95,7 @@ def promote(replica: str, job: str | None, every: bool, output: Any, **values: A
 
 
 def _promote_all(place: str, output: Any, values: dict[str, Any]) -> int:
-    from cpreplicate.operations import promote_all as operation
+    from cpreplicate.operations.handover import promote_all as operation
 
     if values["skip_lagging"] and values["max_lag"] is None:
         raise click.UsageError("--skip-lagging needs --max-lag TIME")
@@ -153,7 +153,7 @@ def unseal(
     Name the job that was started from the replica with --job, or state with --no-job-uses-it that
     there is none.
     """
-    from cpreplicate.operations.upkeep import unseal as operation
+    from cpreplicate.operations.handover import unseal as operation
 
     _refuse_mixed({**values, "replica_of": replica_of}, every)
     if (job is None) != no_job_uses_it:
@@ -174,7 +174,7 @@ def unseal(
 
 
 def _unseal_all(place: str, output: Any, values: dict[str, Any]) -> int:
-    from cpreplicate.operations import unseal_all as operation
+    from cpreplicate.operations.handover import unseal_all as operation
     from cpreplicate.storage import Sides
 
     if values["sealed_after"] is None:

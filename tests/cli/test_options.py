@@ -11,8 +11,8 @@ from cpreplicate.cli.requests import build, execution_of, planned_sync, sample_o
 from cpreplicate.cli.toml_options import options_of
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.retention import Retention
+from cpreplicate.operations.handover.promote import PromoteRequest
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep.promote import PromoteRequest
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.upkeep.sweep import SweepRequest
 from cpreplicate.operations.verify import NOTHING

@@ -19,10 +19,10 @@ from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.cli.toml_options import by_name, is_general, options_of, parameters_of
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.retention import Retention
-from cpreplicate.operations.promote_all import PromoteAllRequest
+from cpreplicate.operations.handover.promote import PromoteRequest
+from cpreplicate.operations.handover.promote_all import PromoteAllRequest
+from cpreplicate.operations.handover.unseal_all import UnsealAllRequest
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.unseal_all import UnsealAllRequest
-from cpreplicate.operations.upkeep.promote import PromoteRequest
 from cpreplicate.operations.upkeep.rebase import RebaseRequest
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.upkeep.sweep import SweepRequest

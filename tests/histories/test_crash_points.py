@@ -18,10 +18,11 @@ import pytest
 
 from cpreplicate.core import plan, uri
 from cpreplicate.core.packs import PackOptions, is_pack
+from cpreplicate.operations.handover import promote
 from cpreplicate.operations.sync import plan as sync_plan
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.commit import Committing
-from cpreplicate.operations.upkeep import promote, relocate, sweep
+from cpreplicate.operations.upkeep import relocate, sweep
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.runners import ExecutionOptions, batch
 from cpreplicate.storage.backends.local import LocalStorage

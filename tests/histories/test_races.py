@@ -19,9 +19,10 @@ import pytest
 from cpreplicate.core import plan
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import CpreplicateError, LeaseHeld, NotThere, SourceBroken, SourceMovedOn
+from cpreplicate.operations.handover import promote
 from cpreplicate.operations.sync import sync as sync_operation
 from cpreplicate.operations.sync.report import Report
-from cpreplicate.operations.upkeep import promote, relocate, sweep
+from cpreplicate.operations.upkeep import relocate, sweep
 from cpreplicate.protocol import lease
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.runners import ExecutionOptions

@@ -8,10 +8,10 @@ import pytest
 from cpreplicate.cli.metrics_file import sync_metrics
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import Obstructed, Refused, Sealed, obstacle_of
+from cpreplicate.operations.handover.promote import PromoteRequest, promote
 from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
 from cpreplicate.output.textfile import read
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side

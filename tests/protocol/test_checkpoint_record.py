@@ -6,11 +6,11 @@ import os
 import pytest
 
 from cpreplicate.errors import Refused
+from cpreplicate.operations.handover.promote import PromoteRequest, promote
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.diff import check, diff
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import relocate
-from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.verify import NOTHING
 from cpreplicate.protocol.checkpoint_record import read_record, write_record

@@ -9,11 +9,12 @@ import pytest
 
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import Refused
+from cpreplicate.operations.handover import promote
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.upkeep import promote, relocate
+from cpreplicate.operations.upkeep import relocate
 from cpreplicate.protocol import publication, replica_state, source
 from cpreplicate.protocol.needed import needed
 from cpreplicate.protocol.replica import Replica

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError, exit_code_of
+from cpreplicate.operations.handover import promote, unseal
+from cpreplicate.operations.handover.promote import PromoteRequest
+from cpreplicate.operations.handover.unseal import UnsealRequest
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync as run_sync
-from cpreplicate.operations.upkeep import promote, relocate, sweep, unseal
-from cpreplicate.operations.upkeep.promote import PromoteRequest
+from cpreplicate.operations.upkeep import relocate, sweep
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.upkeep.sweep import SweepRequest
-from cpreplicate.operations.upkeep.unseal import UnsealRequest
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica

@@ -26,6 +26,7 @@ from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.retention import Retention
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
 from cpreplicate.operations import verify
+from cpreplicate.operations.handover import promote, unseal
 from cpreplicate.operations.jobs import fleet
 from cpreplicate.operations.jobs.job import Job as ReplicatedJob
 from cpreplicate.operations.jobs.job import jobs_under
@@ -33,7 +34,7 @@ from cpreplicate.operations.sync import sync as sync_operation
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep import promote, relocate, sweep, unseal
+from cpreplicate.operations.upkeep import relocate, sweep
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.source import find
 from cpreplicate.runners import ExecutionOptions, inline

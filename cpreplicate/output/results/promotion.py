@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from cpreplicate.core.start import Starting, yaml
+from cpreplicate.operations.handover.promote import Promotion
 from cpreplicate.operations.replicas.source_look import Behind
-from cpreplicate.operations.upkeep.promote import Promotion
 from cpreplicate.output import positions
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import starting_fields, warning_lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from cpreplicate.operations.promote_all import JobPromotion, Outcome, PromotionOfAll
+from cpreplicate.operations.handover.promote_all import JobPromotion, Outcome, PromotionOfAll
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.results import Forms, kafka_check, promotion
 from cpreplicate.output.text import duration, lines, table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpreplicate.operations.upkeep.unseal import Unsealing
+from cpreplicate.operations.handover.unseal import Unsealing
 from cpreplicate.output.json import document
 from cpreplicate.output.results import Forms
 

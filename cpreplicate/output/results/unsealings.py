@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from cpreplicate.operations.unseal_all import JobUnsealing, UnsealingOfAll
+from cpreplicate.operations.handover.unseal_all import JobUnsealing, UnsealingOfAll
 from cpreplicate.output.json import document
 from cpreplicate.output.results import Forms
 from cpreplicate.output.text import lines, table

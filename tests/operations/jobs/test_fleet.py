@@ -13,10 +13,10 @@ import pytest
 
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
+from cpreplicate.operations.handover.promote import PromoteRequest, promote
 from cpreplicate.operations.jobs import fleet
 from cpreplicate.operations.jobs.job import Job
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
 from cpreplicate.runners import ExecutionOptions, startup_times
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sides

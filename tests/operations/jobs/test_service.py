@@ -12,13 +12,13 @@ import pytest
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import SourceBroken, UsageError
+from cpreplicate.operations.handover.promote import PromoteRequest, promote
 from cpreplicate.operations.jobs.job import Checkpoint, Job
 from cpreplicate.operations.jobs.service import Service, ServiceSettings
 from cpreplicate.operations.jobs.sight import Sight
 from cpreplicate.operations.jobs.state import JobState
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.runners import ExecutionOptions, WarmRunners
 from cpreplicate.storage import Side, Sides, Transient

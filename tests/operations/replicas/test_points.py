@@ -8,9 +8,9 @@ import pytest
 
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import NotThere
+from cpreplicate.operations.handover import promote
+from cpreplicate.operations.handover.promote import PromoteRequest
 from cpreplicate.operations.replicas.points import Points, points, points_below
-from cpreplicate.operations.upkeep import promote
-from cpreplicate.operations.upkeep.promote import PromoteRequest
 from cpreplicate.operations.verify import NOTHING, record, verify
 from cpreplicate.storage import Side, Sides
 from tests.support.jobs import JOB, write_checkpoint

@@ -6,11 +6,11 @@ import shutil
 import pytest
 
 from cpreplicate.errors import CpreplicateError
+from cpreplicate.operations.handover.promote import PromoteRequest, promote
 from cpreplicate.operations.replicas.replicas import ReplicaRef, replicas_below
 from cpreplicate.operations.replicas.status import status
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.upkeep.promote import PromoteRequest, promote
 from cpreplicate.operations.verify import ALL, NOTHING, record, verify
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.lease import SECONDS, acquire

@@ -5,12 +5,13 @@ import shutil
 
 import pytest
 
+from cpreplicate.operations.handover import promote, unseal
+from cpreplicate.operations.handover.promote import PromoteRequest
 from cpreplicate.operations.replicas.replicas import replicas_below
 from cpreplicate.operations.replicas.status import status
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.upkeep import promote, sweep, unseal
-from cpreplicate.operations.upkeep.promote import PromoteRequest
+from cpreplicate.operations.upkeep import sweep
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol.job_record import JobRecord, read_job_record
 from cpreplicate.runners import ExecutionOptions

@@ -9,11 +9,12 @@ from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.retention import Retention, StatedBy
 from cpreplicate.errors import KeepsLess, Refused, SourceBroken, TooManyDeletes
+from cpreplicate.operations.handover import promote
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.diff import check, diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep import promote, relocate, sweep
+from cpreplicate.operations.upkeep import relocate, sweep
 from cpreplicate.runners import ExecutionOptions
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint

@@ -17,11 +17,12 @@ from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.uri import Remap
 from cpreplicate.errors import CpreplicateError, SourceBroken
+from cpreplicate.operations.handover import promote
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.upkeep import promote, sweep
+from cpreplicate.operations.upkeep import sweep
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.output.results.report import FORMS, fields
 from cpreplicate.protocol import manifest

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from cpreplicate.errors import Refused
-from cpreplicate.operations.upkeep import promote, unseal
-from cpreplicate.operations.upkeep.promote import PromoteRequest
-from cpreplicate.operations.upkeep.unseal import UnsealRequest
+from cpreplicate.operations.handover import promote, unseal
+from cpreplicate.operations.handover.promote import PromoteRequest
+from cpreplicate.operations.handover.unseal import UnsealRequest
 from tests.support.commandline import printed
 from tests.support.commandline import run as ended
 from tests.support.encoder import OperatorEntry, Tree, encode

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from cpreplicate.cli.commands import cli
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import NotThere, Refused, UsageError
+from cpreplicate.operations.handover import promote
+from cpreplicate.operations.handover.promote import PromoteRequest
+from cpreplicate.operations.handover.unseal import UnsealRequest, unseal
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep import promote
-from cpreplicate.operations.upkeep.promote import PromoteRequest
-from cpreplicate.operations.upkeep.unseal import UnsealRequest, unseal
 from cpreplicate.operations.verify import ALL, NOTHING, verify
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side

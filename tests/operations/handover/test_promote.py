@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from cpreplicate.cli.commands import cli
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import Lagging, LeaseHeld, NotThere, Refused, exit_code_of
+from cpreplicate.operations.handover import promote
+from cpreplicate.operations.handover.promote import PromoteRequest
 from cpreplicate.operations.standing import standing_of
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep import promote
-from cpreplicate.operations.upkeep.promote import PromoteRequest
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol.lease import acquire

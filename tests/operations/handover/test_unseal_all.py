@@ -5,9 +5,9 @@ import shutil
 import pytest
 
 from cpreplicate.errors import NotThere
-from cpreplicate.operations.promote_all import PromoteAllRequest, candidates, promote_all
+from cpreplicate.operations.handover.promote_all import PromoteAllRequest, candidates, promote_all
+from cpreplicate.operations.handover.unseal_all import UnsealAllRequest, unseal_all
 from cpreplicate.operations.replicas.replicas import replicas_below
-from cpreplicate.operations.unseal_all import UnsealAllRequest, unseal_all
 from cpreplicate.output.results import forms_of
 from cpreplicate.storage import Sides
 from tests.support.doctor import tree

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from cpreplicate.errors import NotThere, described, exit_code_of
 from cpreplicate.operations.change.log_context import begin_job
-from cpreplicate.operations.promote_all import AT_ONCE, SOME_FAILED, is_included, name_of
+from cpreplicate.operations.handover.promote_all import AT_ONCE, SOME_FAILED, is_included, name_of
+from cpreplicate.operations.handover.unseal import UnsealRequest, unseal
 from cpreplicate.operations.replicas.replicas import ReplicaRef
 from cpreplicate.operations.replicas.status import status
-from cpreplicate.operations.upkeep.unseal import UnsealRequest, unseal
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side, Sides
