@@ -19,7 +19,7 @@ from cpreplicate.errors import UsageError
 if TYPE_CHECKING:
     from cpreplicate.core.positions.offsets import Choice
     from cpreplicate.kafka.cluster import KafkaCluster
-    from cpreplicate.operations.upkeep.kafka_check import KafkaAsked
+    from cpreplicate.operations.kafka.check import KafkaAsked
 
 _GROUP = "group:"
 _CLAMP = "clamp"
@@ -63,7 +63,7 @@ def rebase(
     The checkpoints of the replica stay as they are, and a sealed replica stays sealed. Flink
     restores the new one as it does the one that it was derived from.
     """
-    from cpreplicate.operations.upkeep import rebase as operation
+    from cpreplicate.operations.kafka import rebase as operation
 
     _refuse_contradictions({**values, "positions": positions}, forget)
     notify = start_narration(values)
@@ -135,7 +135,7 @@ def asked_kafka(values: dict[str, Any]) -> KafkaAsked | None:
 
     A Kafka is asked for as long as a storage, --retry-for.
     """
-    from cpreplicate.operations.upkeep.kafka_check import KafkaAsked
+    from cpreplicate.operations.kafka.check import KafkaAsked
 
     servers, conf, is_same = values["kafka"], values["kafka_conf"], values.get("same_kafka", False)
     if servers is None and not (conf or is_same):

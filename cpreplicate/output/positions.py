@@ -10,7 +10,7 @@ from cpreplicate.core.positions.summary import TopicSummary, by_topic
 from cpreplicate.output.text import lines, table
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.positions import CheckpointPositions
+    from cpreplicate.operations.kafka.positions import CheckpointPositions
 
 _TOPICS = ("source", "topic", "partitions", "smallest", "largest", "no offset yet")
 _EVERY = ("source", "topic", "partition", "position", "ends at")

@@ -22,8 +22,8 @@ from cpreplicate.core.retention import Retention
 from cpreplicate.operations.handover.promote import PromoteRequest
 from cpreplicate.operations.handover.promote_all import PromoteAllRequest
 from cpreplicate.operations.handover.unseal_all import UnsealAllRequest
+from cpreplicate.operations.kafka.rebase import RebaseRequest
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep.rebase import RebaseRequest
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.upkeep.sweep import SweepRequest
 from cpreplicate.operations.verify import Sample

@@ -17,10 +17,11 @@ from cpreplicate.core.plan import Cap
 from cpreplicate.core.positions.offsets import as_given
 from cpreplicate.core.restore import PathsMode
 from cpreplicate.errors import CpreplicateError, Refused
-from cpreplicate.operations.positions import positions_of
+from cpreplicate.operations.kafka import rebase
+from cpreplicate.operations.kafka.positions import positions_of
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep import rebase, relocate, sweep
+from cpreplicate.operations.upkeep import relocate, sweep
 from cpreplicate.operations.verify import ALL, verify
 from cpreplicate.protocol.source import read_metadata
 from cpreplicate.runners import ExecutionOptions

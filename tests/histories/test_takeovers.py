@@ -20,9 +20,10 @@ from cpreplicate.core.plan import Cap
 from cpreplicate.core.positions.offsets import as_given
 from cpreplicate.errors import LeaseHeld
 from cpreplicate.operations.handover import promote, unseal
+from cpreplicate.operations.kafka import rebase
 from cpreplicate.operations.sync import put_off, sync
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep import rebase, relocate, sweep
+from cpreplicate.operations.upkeep import relocate, sweep
 from cpreplicate.protocol import held, lease
 from cpreplicate.storage import Side
 from tests.histories.test_derived import INLINE, REPLICA, SOURCE, History

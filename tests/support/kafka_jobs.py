@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cpreplicate.core.positions.offsets import as_given
+from cpreplicate.operations.kafka.rebase import RebaseRequest, rebase
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.upkeep.rebase import RebaseRequest, rebase
 from cpreplicate.runners import ExecutionOptions
 from tests.support import kafka_states as written
 from tests.support.encoder import (

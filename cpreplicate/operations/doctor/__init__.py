@@ -11,8 +11,8 @@ from collections.abc import Callable
 from cpreplicate.operations.doctor import access, cluster, kafka, source, target
 from cpreplicate.operations.doctor.case import Case, CaseSide, Configured, source_of, target_of
 from cpreplicate.operations.doctor.findings import Check, Diagnosis, Finding, Result, run_checks
+from cpreplicate.operations.kafka.check import KafkaAsked
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep.kafka_check import KafkaAsked
 
 __all__ = ["Configured", "Diagnosis", "Finding", "diagnose"]
 

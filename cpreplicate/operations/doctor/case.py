@@ -8,9 +8,9 @@ from typing import NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.placement import job_root
 from cpreplicate.core.plan import Plan
+from cpreplicate.operations.kafka.check import KafkaAsked
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
-from cpreplicate.operations.upkeep.kafka_check import KafkaAsked
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side, Storage
 

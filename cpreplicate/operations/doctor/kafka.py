@@ -14,8 +14,8 @@ from cpreplicate.core.positions.remedies import Remedy
 from cpreplicate.errors import Refused
 from cpreplicate.operations.doctor.case import Case
 from cpreplicate.operations.doctor.findings import Result, in_two, text_of, warning
-from cpreplicate.operations.positions import positions_of
-from cpreplicate.operations.upkeep import kafka_check
+from cpreplicate.operations.kafka import check as kafka_check
+from cpreplicate.operations.kafka.positions import positions_of
 from cpreplicate.storage import Transient
 
 _WORDS: dict[Trouble, str] = {

@@ -20,7 +20,9 @@ from cpreplicate.operations.change.change import some
 from cpreplicate.operations.change.probe import refuse_held, try_change
 from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.handover import as_of
-from cpreplicate.operations.positions import CheckpointPositions, positions_in, positions_of
+from cpreplicate.operations.kafka import check as kafka_check
+from cpreplicate.operations.kafka.check import KafkaAsked, KafkaCheck
+from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_in, positions_of
 from cpreplicate.operations.readiness import held, unready, unready_sealed
 from cpreplicate.operations.replicas.source_look import (
     Behind,
@@ -28,8 +30,7 @@ from cpreplicate.operations.replicas.source_look import (
     checkpoints_of,
     source_of,
 )
-from cpreplicate.operations.upkeep import kafka_check, orphans
-from cpreplicate.operations.upkeep.kafka_check import KafkaAsked, KafkaCheck
+from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate_held, would_rewrite
 from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
 from cpreplicate.protocol import ownership, seal

@@ -25,7 +25,7 @@ from cpreplicate.operations.inspect.checkpoint import Checkpoint, read
 from cpreplicate.operations.inspect.dating import Dating
 from cpreplicate.operations.inspect.depending import Dependency, dependencies
 from cpreplicate.operations.inspect.earlier import Increment
-from cpreplicate.operations.positions import CheckpointPositions, positions_of
+from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_of
 from cpreplicate.protocol.checkpoint_record import read_record
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import Source

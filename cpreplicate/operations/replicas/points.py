@@ -21,7 +21,7 @@ from cpreplicate.core.placement import is_derived
 from cpreplicate.core.retention import Stated
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.operations.positions import CheckpointPositions, positions_in
+from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_in
 from cpreplicate.operations.replicas.replicas import replicas_below
 from cpreplicate.protocol import census, seal
 from cpreplicate.protocol.checkpoint_record import Record

@@ -17,8 +17,10 @@ from cpreplicate.core.plan import total
 from cpreplicate.core.positions.model import Positions
 from cpreplicate.core.positions.ranges import Ranges, absent, behind, partitions_of
 from cpreplicate.errors import CpreplicateError, NotThere
+from cpreplicate.operations.kafka import check as kafka_check
+from cpreplicate.operations.kafka.check import Kafka
+from cpreplicate.operations.kafka.positions import positions_in
 from cpreplicate.operations.observation import Observation
-from cpreplicate.operations.positions import positions_in
 from cpreplicate.operations.readiness import Held, unready
 from cpreplicate.operations.replicas.replica_status import FleetStatus, Orphans, ReplicaStatus
 from cpreplicate.operations.replicas.replicas import ReplicaRef
@@ -29,8 +31,7 @@ from cpreplicate.operations.replicas.source_look import (
     look_at,
     recorded_source,
 )
-from cpreplicate.operations.upkeep import kafka_check, orphans
-from cpreplicate.operations.upkeep.kafka_check import Kafka
+from cpreplicate.operations.upkeep import orphans
 from cpreplicate.protocol import census, job_record, journal, lease, seal
 from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX, Record

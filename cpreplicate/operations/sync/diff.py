@@ -12,7 +12,7 @@ from cpreplicate.core.plan import total
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused
 from cpreplicate.operations.change.space import refuse_no_space, too_little_space
 from cpreplicate.operations.change.target_root import refuse_replica_as_root
-from cpreplicate.operations.positions import positions_of
+from cpreplicate.operations.kafka.positions import positions_of
 from cpreplicate.operations.sync import content
 from cpreplicate.operations.sync.copy import (
     choice_for,

@@ -21,7 +21,7 @@ from cpreplicate.protocol.retention_record import described
 from cpreplicate.runners import TimedRunner
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.positions import CheckpointPositions
+    from cpreplicate.operations.kafka.positions import CheckpointPositions
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpreplicate.operations.upkeep.rebase import Forgotten
+from cpreplicate.operations.kafka.rebase import Forgotten
 from cpreplicate.output.json import document
 from cpreplicate.output.results import Forms
 from cpreplicate.output.text import lines

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cpreplicate.core.positions.ranges import Problem, Trouble
-from cpreplicate.operations.upkeep.kafka_check import Checked, KafkaCheck
+from cpreplicate.operations.kafka.check import Checked, KafkaCheck
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import warning_lines
 from cpreplicate.output.results import Forms

@@ -7,7 +7,7 @@ from typing import Any
 
 from cpreplicate.core import uri
 from cpreplicate.core.positions.offsets import Move
-from cpreplicate.operations.upkeep.rebase import Rebase
+from cpreplicate.operations.kafka.rebase import Rebase
 from cpreplicate.output.json import document
 from cpreplicate.output.parts import restore_text, starting_fields, warning_lines
 from cpreplicate.output.results import Forms

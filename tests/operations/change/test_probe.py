@@ -8,9 +8,9 @@ from cpreplicate.errors import LeaseHeld, exit_code_of
 from cpreplicate.operations.change.probe import try_change
 from cpreplicate.operations.handover.promote import PromoteRequest, promote
 from cpreplicate.operations.handover.unseal import UnsealRequest, unseal
+from cpreplicate.operations.kafka.rebase import RebaseRequest, forget, rebase
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.upkeep.rebase import RebaseRequest, forget, rebase
 from cpreplicate.operations.upkeep.sweep import SweepRequest, check, sweep
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica

@@ -8,8 +8,8 @@ import pytest
 
 from cpreplicate.errors import Refused
 from cpreplicate.operations import doctor
+from cpreplicate.operations.kafka.check import KafkaAsked
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep.kafka_check import KafkaAsked
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Transient
 from tests.support.jobs import JOB

@@ -9,11 +9,11 @@ import pytest
 from cpreplicate.errors import NotThere
 from cpreplicate.operations.handover.promote_all import PromoteAllRequest, candidates, promote_all
 from cpreplicate.operations.handover.unseal import UnsealRequest, unseal
+from cpreplicate.operations.kafka.check import KafkaAsked
 from cpreplicate.operations.replicas.replicas import replicas_below
 from cpreplicate.operations.replicas.status import status
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.upkeep.kafka_check import KafkaAsked
 from cpreplicate.output.results import forms_of
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.lease import acquire

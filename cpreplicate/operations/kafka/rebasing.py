@@ -14,7 +14,11 @@ from cpreplicate.core.positions.kafka_rewrite import Changes, rewritten
 from cpreplicate.core.positions.list_states import rebuilt
 from cpreplicate.core.positions.model import Unreadable
 from cpreplicate.errors import Refused
-from cpreplicate.operations.operator_reader import OperatorReader, OperatorStates, ReadOperator
+from cpreplicate.operations.kafka.operator_reader import (
+    OperatorReader,
+    OperatorStates,
+    ReadOperator,
+)
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import MetadataFile
 

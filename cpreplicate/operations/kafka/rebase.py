@@ -35,9 +35,9 @@ from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.change.change import Change, opened, refuse_links, some
 from cpreplicate.operations.change.probe import refuse_held, try_opened
 from cpreplicate.operations.change.target_root import refuse_no_replica
-from cpreplicate.operations.positions import positions_of
+from cpreplicate.operations.kafka.positions import positions_of
+from cpreplicate.operations.kafka.rebasing import NewFile, Rebasing, rebasing
 from cpreplicate.operations.upkeep import orphans
-from cpreplicate.operations.upkeep.rebasing import NewFile, Rebasing, rebasing
 from cpreplicate.operations.verify import NOTHING, verify
 from cpreplicate.protocol import json_files, needed, ownership, publication, replica_state, seal
 from cpreplicate.protocol.digest import digest_of

@@ -11,10 +11,10 @@ from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.positions.offsets import as_given
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.handover.promote import PromoteRequest, promote
-from cpreplicate.operations.positions import positions_of
+from cpreplicate.operations.kafka.positions import positions_of
+from cpreplicate.operations.kafka.rebase import Rebase, RebaseRequest, forget, rebase
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep.rebase import Rebase, RebaseRequest, forget, rebase
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate
 from cpreplicate.operations.upkeep.sweep import SweepRequest, sweep
 from cpreplicate.operations.verify import ALL, verify

@@ -12,8 +12,8 @@ from cpreplicate.cli.commands import cli
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.positions.model import Position, Positions, SourceState
 from cpreplicate.core.uri import Remap
-from cpreplicate.operations import positions as operation
-from cpreplicate.operations.positions import positions_of
+from cpreplicate.operations.kafka import positions as operation
+from cpreplicate.operations.kafka.positions import positions_of
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.source import MetadataFile, read_metadata

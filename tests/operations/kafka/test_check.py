@@ -13,10 +13,10 @@ import pytest
 from cpreplicate.core.retention import Retention
 from cpreplicate.errors import NotAtKafka
 from cpreplicate.operations.handover.promote import PromoteRequest, Promotion, promote
+from cpreplicate.operations.kafka.check import KafkaAsked, KafkaCheck, check
+from cpreplicate.operations.kafka.rebase import RebaseRequest, rebase
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep.kafka_check import KafkaAsked, KafkaCheck, check
-from cpreplicate.operations.upkeep.rebase import RebaseRequest, rebase
 from cpreplicate.output.results import forms_of
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions

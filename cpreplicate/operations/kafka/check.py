@@ -24,7 +24,7 @@ from cpreplicate.core.positions.ranges import (
 )
 from cpreplicate.core.positions.remedies import Remedy, remedy, renamed, renames
 from cpreplicate.errors import MetadataError, NotAtKafka
-from cpreplicate.operations.positions import CheckpointPositions, positions_in
+from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_in
 from cpreplicate.protocol.checkpoint_record import read_record
 from cpreplicate.protocol.replica import Replica
 

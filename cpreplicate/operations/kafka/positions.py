@@ -21,7 +21,7 @@ from cpreplicate.core.positions.model import (
     Unread,
     Unreadable,
 )
-from cpreplicate.operations.operator_reader import OperatorReader, OperatorStates
+from cpreplicate.operations.kafka.operator_reader import OperatorReader, OperatorStates
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import MetadataFile, read_metadata
 from cpreplicate.storage import Side
