@@ -15,7 +15,7 @@ from cpreplicate.errors import Refused, Sealed, TooManyDeletes, exit_code_of, ob
 
 if TYPE_CHECKING:
     from cpreplicate.operations.jobs.fleet import FleetReport, JobResult
-    from cpreplicate.operations.observation import Observation, Operation
+    from cpreplicate.operations.jobs.observation import Observation, Operation
     from cpreplicate.operations.sync.report import Report
     from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.operations.upkeep.sweep import Sweep
@@ -36,7 +36,7 @@ def sync_metrics(path: str | None, request: SyncRequest) -> Iterator[Callable[[R
     from cpreplicate.operations.sync.request import replica_root
 
     def see_newest(job: Observation) -> None:
-        from cpreplicate.operations import observation
+        from cpreplicate.operations.jobs import observation
 
         observation.see_newest(job, request)
 
@@ -146,7 +146,7 @@ def _fleet_file(path: str) -> MetricsFile:
 
 
 def _job_result(result: JobResult) -> Apply:
-    from cpreplicate.operations.observation import newest_of
+    from cpreplicate.operations.jobs.observation import newest_of
 
     def apply(job: Observation) -> None:
         now, check = time.time(), result.check

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from cpreplicate.operations.jobs.discovery import JobsUnder
     from cpreplicate.operations.jobs.flink_jobs import FlinkJobs
     from cpreplicate.operations.jobs.job import Discovery
+    from cpreplicate.operations.jobs.observation import Observation
     from cpreplicate.operations.jobs.policy import OneJob
     from cpreplicate.operations.jobs.service import Service, ServiceSettings
     from cpreplicate.operations.jobs.sight import Sight
     from cpreplicate.operations.jobs.snapshots import SnapshotCounts
-    from cpreplicate.operations.observation import Observation
     from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.output import Form, Listing
     from cpreplicate.runners import ExecutionOptions

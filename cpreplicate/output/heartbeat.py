@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from cpreplicate.errors import UsageError
-from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.storage.side_call import SideCall, in_thread
 
 _TIMEOUT = 5.0

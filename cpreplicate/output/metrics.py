@@ -20,10 +20,10 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from cpreplicate.core.clock import MACHINE, Clock
+from cpreplicate.operations.jobs.observation import SYNC_SECONDS, Observation, Operation
 from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.operations.jobs.sight import Discovered
 from cpreplicate.operations.jobs.snapshots import SnapshotCounts
-from cpreplicate.operations.observation import SYNC_SECONDS, Observation, Operation
 from cpreplicate.version import __version__
 
 Samples = Iterable[tuple[tuple[str, ...], float | None]]

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from cpreplicate.core import uri
-from cpreplicate.operations.restore_point import RestorePoint
+from cpreplicate.operations.jobs.restore_point import RestorePoint
 from cpreplicate.output.http import Page
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import starting_fields

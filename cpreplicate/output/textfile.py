@@ -16,7 +16,7 @@ from prometheus_client.samples import Sample
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import Obstacle
-from cpreplicate.operations.observation import Observation, Operation, Readiness
+from cpreplicate.operations.jobs.observation import Observation, Operation, Readiness
 from cpreplicate.output.metrics import registry_of
 
 _PREFIX = "cpreplicate_"

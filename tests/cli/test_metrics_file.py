@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.output.textfile import read
 from tests.support.commandline import printed, run
 from tests.support.jobs import JOB, write_checkpoint

@@ -10,7 +10,7 @@ import pytest
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import UsageError
-from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.output import heartbeat as heartbeat_module
 from cpreplicate.output.heartbeat import Heartbeat, is_in_time
 from tests.support.waiting import PATIENCE

@@ -14,8 +14,8 @@ import pytest
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import UsageError
+from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.schedule import Load
-from cpreplicate.operations.observation import Observation
 from cpreplicate.output import http
 from cpreplicate.output.http import ListenAddress, Page, parse_address, serve
 from tests.support.prometheus import prometheus, promtool

@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 from cpreplicate.core.lag import Newest
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
-from cpreplicate.operations.observation import Observation
-from cpreplicate.operations.restore_point import restore_point, selected
-from cpreplicate.operations.standing import Standing
+from cpreplicate.operations.jobs.observation import Observation
+from cpreplicate.operations.jobs.restore_point import restore_point, selected
+from cpreplicate.operations.jobs.standing import Standing
 from cpreplicate.output.http import ListenAddress, serve
 from cpreplicate.output.restore_pages import page_of
 from cpreplicate.protocol.seal import Seal

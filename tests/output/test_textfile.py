@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from cpreplicate.core.lag import Newest
-from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.output.textfile import MetricsFile, NotOurs, Try, read
 
 REPLICA = "hdfs://dcB/flink/replicas/55d1"

@@ -30,11 +30,11 @@ from cpreplicate.operations.jobs.job import (
     is_subsumed,
     newest_checkpoint,
 )
+from cpreplicate.operations.jobs.observation import newest_of_replica
 from cpreplicate.operations.jobs.policy import Policy
 from cpreplicate.operations.jobs.schedule import Ending
+from cpreplicate.operations.jobs.standing import standing_of
 from cpreplicate.operations.jobs.state import JobState
-from cpreplicate.operations.observation import newest_of_replica
-from cpreplicate.operations.standing import standing_of
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.sync import sync

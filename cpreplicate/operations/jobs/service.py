@@ -21,13 +21,13 @@ from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.jobs.attempt import Attempts, Show
 from cpreplicate.operations.jobs.inquiries import Inquiries
 from cpreplicate.operations.jobs.job import Discovery, Job, by_key, levels_of
+from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.policy import KeepTrying, Policy
+from cpreplicate.operations.jobs.restore_point import RestorePoint, restore_point, selected
 from cpreplicate.operations.jobs.schedule import Ending, Load, Schedule, Wanted
 from cpreplicate.operations.jobs.sight import Discovered, Sight
 from cpreplicate.operations.jobs.sparing import Sparing
 from cpreplicate.operations.jobs.state import JobState
-from cpreplicate.operations.observation import Observation
-from cpreplicate.operations.restore_point import RestorePoint, restore_point, selected
 from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage.cancellation import cancellable
 from cpreplicate.storage.side_call import Executor, SideCall, all_ended, in_thread

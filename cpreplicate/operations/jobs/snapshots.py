@@ -13,7 +13,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify
 from cpreplicate.errors import CpreplicateError, Refused
-from cpreplicate.operations.restore_point import RestorePoint
+from cpreplicate.operations.jobs.restore_point import RestorePoint
 from cpreplicate.storage.side_call import in_thread
 
 PREFIX = "cpreplicate"

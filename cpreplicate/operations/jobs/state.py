@@ -10,8 +10,8 @@ from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.lag import is_behind, is_unseen
 from cpreplicate.core.notify import Notify
 from cpreplicate.operations.jobs.job import Checkpoint, Job
+from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.sparing import Sparing
-from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.storage import Transient
 

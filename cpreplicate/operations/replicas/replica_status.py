@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpreplicate.core.retention import Stated
+from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.kafka.positions import CheckpointPositions
-from cpreplicate.operations.observation import Observation
 from cpreplicate.protocol.job_record import JobRecord
 from cpreplicate.protocol.lease import Holder
 from cpreplicate.protocol.manifest import Totals

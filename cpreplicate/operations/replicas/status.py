@@ -17,10 +17,10 @@ from cpreplicate.core.plan import total
 from cpreplicate.core.positions.model import Positions
 from cpreplicate.core.positions.ranges import Ranges, absent, behind, partitions_of
 from cpreplicate.errors import CpreplicateError, NotThere
+from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.kafka import check as kafka_check
 from cpreplicate.operations.kafka.check import Kafka
 from cpreplicate.operations.kafka.positions import positions_in
-from cpreplicate.operations.observation import Observation
 from cpreplicate.operations.readiness import Held, unready
 from cpreplicate.operations.replicas.replica_status import FleetStatus, Orphans, ReplicaStatus
 from cpreplicate.operations.replicas.replicas import ReplicaRef

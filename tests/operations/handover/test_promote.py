@@ -15,7 +15,7 @@ from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import Lagging, LeaseHeld, NotThere, Refused, exit_code_of
 from cpreplicate.operations.handover import promote
 from cpreplicate.operations.handover.promote import PromoteRequest
-from cpreplicate.operations.standing import standing_of
+from cpreplicate.operations.jobs.standing import standing_of
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.request import SyncRequest

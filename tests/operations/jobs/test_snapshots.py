@@ -8,6 +8,7 @@ import pytest
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
 from cpreplicate.errors import CpreplicateError, Refused
+from cpreplicate.operations.jobs.restore_point import RestorePoint
 from cpreplicate.operations.jobs.snapshots import (
     SnapshotCounts,
     SnapshotKeeper,
@@ -15,8 +16,7 @@ from cpreplicate.operations.jobs.snapshots import (
     label_of,
     manifest_of,
 )
-from cpreplicate.operations.restore_point import RestorePoint
-from cpreplicate.operations.standing import Standing
+from cpreplicate.operations.jobs.standing import Standing
 from tests.support.stepping import ManualClock
 
 REPLICA = "hdfs://dcB/flink/replicas/0123456789abcdef0123456789abcdef"

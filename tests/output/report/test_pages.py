@@ -8,7 +8,7 @@ import pytest
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.operations.jobs.fleet import FleetReport, JobResult
-from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.overview import Overview
 from cpreplicate.operations.replicas.points import Point, Points, ReplicaPoints
 from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus

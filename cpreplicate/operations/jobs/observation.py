@@ -18,7 +18,7 @@ from cpreplicate.core.lag import (
 from cpreplicate.core.placement import CHECKPOINT_NAME
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Obstacle
-from cpreplicate.operations.standing import Standing
+from cpreplicate.operations.jobs.standing import Standing
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest, replica_root
 from cpreplicate.protocol import census

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from cpreplicate.core import uri
 from cpreplicate.core.start import Starting
-from cpreplicate.operations.observation import Observation
-from cpreplicate.operations.standing import Standing
+from cpreplicate.operations.jobs.observation import Observation
+from cpreplicate.operations.jobs.standing import Standing
 
 T = TypeVar("T")
 

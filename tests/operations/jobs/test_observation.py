@@ -9,7 +9,7 @@ from cpreplicate.cli.metrics_file import sync_metrics
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import Obstructed, Refused, Sealed, obstacle_of
 from cpreplicate.operations.handover.promote import PromoteRequest, promote
-from cpreplicate.operations.observation import Observation
+from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.output.textfile import read
