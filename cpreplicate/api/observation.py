@@ -8,11 +8,11 @@ from cpreplicate.api.cancellation import Cancellation
 from cpreplicate.api.places import Place
 from cpreplicate.core.notify import Notify, silent
 from cpreplicate.errors import UsageError
-from cpreplicate.operations import verify as _verify
 from cpreplicate.operations.replicas import status as _status
 from cpreplicate.operations.replicas.replica_status import FleetStatus
 from cpreplicate.operations.replicas.replicas import replicas_below
-from cpreplicate.operations.verify import Sample, Verification
+from cpreplicate.operations.verify import verify as _verify
+from cpreplicate.operations.verify.verify import Sample, Verification
 from cpreplicate.runners import ExecutionOptions, WarmRunners
 from cpreplicate.storage import Sides
 

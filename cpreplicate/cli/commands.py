@@ -322,7 +322,7 @@ def verify(
     """
     from cpreplicate.api.observation import verified
     from cpreplicate.operations import overview
-    from cpreplicate.operations import verify as operation
+    from cpreplicate.operations.verify import verify as operation
 
     notify = start_narration(values)
     sample = sample_of(values)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cpreplicate.cli.amounts import ByteRate
     from cpreplicate.core.retention import Retention, StatedBy
     from cpreplicate.operations.sync.request import SyncRequest
-    from cpreplicate.operations.verify import Sample
+    from cpreplicate.operations.verify.verify import Sample
     from cpreplicate.output.progress import Form
     from cpreplicate.runners import ExecutionOptions, ShowProgress
 
@@ -288,7 +288,7 @@ def planned_sync(values: Mapping[str, Any]) -> SyncRequest:
 
 def sample_of(values: Mapping[str, Any]) -> Sample:
     """Return which files' content is compared; `--sample` wins over `--content`."""
-    from cpreplicate.operations.verify import Sample
+    from cpreplicate.operations.verify.verify import Sample
 
     share = float(values["content"]) if values["sample"] is None else values["sample"]
     return build(Sample, values, share=share)

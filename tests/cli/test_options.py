@@ -15,7 +15,7 @@ from cpreplicate.operations.handover.promote import PromoteRequest
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.upkeep.sweep import SweepRequest
-from cpreplicate.operations.verify import NOTHING
+from cpreplicate.operations.verify.verify import NOTHING
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import WriteSettings
 from tests.support.option_values import text_of

@@ -26,7 +26,7 @@ from cpreplicate.operations.kafka.rebase import RebaseRequest
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.upkeep.sweep import SweepRequest
-from cpreplicate.operations.verify import Sample
+from cpreplicate.operations.verify.verify import Sample
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, WriteSettings
 from tests.support.option_values import text_of, toml_of

@@ -25,7 +25,7 @@ from cpreplicate.errors import CopyFailed, CpreplicateError, SourceBroken, Sourc
 from cpreplicate.operations.sync import sync as sync_operation
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.verify import ALL, verify
+from cpreplicate.operations.verify.verify import ALL, verify
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, Storage, WriteSettings
 from cpreplicate.storage.wrappers.base import StorageWrapper

@@ -13,7 +13,7 @@ import pytest
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep.sweep import SweepRequest, sweep
-from cpreplicate.operations.verify import ALL, verify
+from cpreplicate.operations.verify.verify import ALL, verify
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import TEMPORARY, Side, Sides
 from cpreplicate.storage.wrappers import retry

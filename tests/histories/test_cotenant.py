@@ -28,7 +28,6 @@ from cpreplicate.core.packs import is_pack
 from cpreplicate.core.path_columns import as_texts, texts
 from cpreplicate.core.retention import Retention
 from cpreplicate.errors import CopyFailed, NotThere, Refused
-from cpreplicate.operations import verify
 from cpreplicate.operations.handover import unseal
 from cpreplicate.operations.sync import content, put_off, sync
 from cpreplicate.operations.sync import plan as sync_plan
@@ -37,6 +36,7 @@ from cpreplicate.operations.sync.content import Compared
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import orphans as orphan
+from cpreplicate.operations.verify import verify
 from cpreplicate.protocol import (
     manifest,
     needed,

@@ -22,7 +22,7 @@ from cpreplicate.operations.kafka.positions import positions_of
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import relocate, sweep
-from cpreplicate.operations.verify import ALL, verify
+from cpreplicate.operations.verify.verify import ALL, verify
 from cpreplicate.protocol.source import read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side

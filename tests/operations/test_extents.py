@@ -10,7 +10,7 @@ from cpreplicate.core.ledger import NO_PREFIXES
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import sweep
-from cpreplicate.operations.verify import ALL, NOTHING, Verification, verify
+from cpreplicate.operations.verify.verify import ALL, NOTHING, Verification, verify
 from cpreplicate.protocol import manifest
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side

@@ -12,7 +12,7 @@ from cpreplicate.operations.sync.diff import check, diff
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import relocate
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
-from cpreplicate.operations.verify import NOTHING
+from cpreplicate.operations.verify.verify import NOTHING
 from cpreplicate.protocol.checkpoint_record import read_record, write_record
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.replica import Replica

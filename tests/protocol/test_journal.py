@@ -12,7 +12,7 @@ from cpreplicate.errors import CopyFailed
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import sweep
-from cpreplicate.operations.verify import ALL, verify
+from cpreplicate.operations.verify.verify import ALL, verify
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.journal import JournalRow, JournalWriter
 from cpreplicate.runners import ExecutionOptions

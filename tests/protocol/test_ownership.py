@@ -22,7 +22,7 @@ from cpreplicate.operations.sync.sync import sync as run_sync
 from cpreplicate.operations.upkeep import relocate, sweep
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.upkeep.sweep import SweepRequest
-from cpreplicate.operations.verify import ALL, verify
+from cpreplicate.operations.verify.verify import ALL, verify
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions

@@ -9,10 +9,10 @@ import uuid
 import pytest
 
 from cpreplicate.core.packs import PackOptions
-from cpreplicate.operations import verify
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
+from cpreplicate.operations.verify import verify
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
 from tests.support import parts

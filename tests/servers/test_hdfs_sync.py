@@ -21,7 +21,7 @@ from cpreplicate.operations.sync import sync as sync_operation
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.verify import ALL, verify
+from cpreplicate.operations.verify.verify import ALL, verify
 from cpreplicate.protocol import journal, json_files, lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, Transient, WriteSettings

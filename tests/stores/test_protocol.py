@@ -22,7 +22,7 @@ from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import relocate
-from cpreplicate.operations.verify import Sample, verify
+from cpreplicate.operations.verify.verify import Sample, verify
 from cpreplicate.protocol import json_files, lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Sides

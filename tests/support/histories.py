@@ -25,7 +25,6 @@ from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.retention import Retention
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceBroken, UsageError
-from cpreplicate.operations import verify
 from cpreplicate.operations.handover import promote, unseal
 from cpreplicate.operations.jobs import fleet
 from cpreplicate.operations.jobs.job import Job as ReplicatedJob
@@ -35,6 +34,7 @@ from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import relocate, sweep
+from cpreplicate.operations.verify import verify
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.source import find
 from cpreplicate.runners import ExecutionOptions, inline

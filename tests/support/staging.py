@@ -16,11 +16,11 @@ from typing import Any
 
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.operations import verify
 from cpreplicate.operations.sync import sync as sync_operation
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.verify import verify
 from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side

@@ -32,7 +32,7 @@ from cpreplicate.operations.replicas.source_look import (
 )
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate_held, would_rewrite
-from cpreplicate.operations.verify import NOTHING, Sample, Verification, verify
+from cpreplicate.operations.verify.verify import NOTHING, Sample, Verification, verify
 from cpreplicate.protocol import ownership, seal
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.lease import acquire

@@ -38,7 +38,7 @@ from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.kafka.positions import positions_of
 from cpreplicate.operations.kafka.rebasing import NewFile, Rebasing, rebasing
 from cpreplicate.operations.upkeep import orphans
-from cpreplicate.operations.verify import NOTHING, verify
+from cpreplicate.operations.verify.verify import NOTHING, verify
 from cpreplicate.protocol import json_files, needed, ownership, publication, replica_state, seal
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.journal import JournalRow

@@ -16,8 +16,8 @@ from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.reuse import reusing
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.change.change import some
-from cpreplicate.operations.compare import errors_of, read_of
 from cpreplicate.operations.sync.copy import SyncChange, refuse_lacking
+from cpreplicate.operations.verify.compare import errors_of, read_of
 from cpreplicate.storage import Checksum, Side, Sides, checksum, checksums_of_parts
 
 DIFFERS = "damaged: its content is not the recorded one"

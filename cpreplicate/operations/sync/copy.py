@@ -19,12 +19,12 @@ from cpreplicate.core.plan import Plan, total
 from cpreplicate.core.reuse import reusing
 from cpreplicate.errors import CopyFailed, SourceMovedOn
 from cpreplicate.operations.change.change import Change, some
-from cpreplicate.operations.compare import errors_of
 from cpreplicate.operations.sync import incomplete, reuse
 from cpreplicate.operations.sync.plan import copies, make_plan, repack_tasks
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.reuse import with_earlier_replicas
 from cpreplicate.operations.sync.source import SourceState, search
+from cpreplicate.operations.verify.compare import errors_of
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Copy, Outcome, Runner, choose_runner
 from cpreplicate.runners.choose import RunnerChoice, runner_choice

@@ -23,7 +23,7 @@ from cpreplicate.core.placement import PACKED, Layout, is_replica_path
 from cpreplicate.core.restore import relative_to
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.change.change import Change, refuse_links, some
-from cpreplicate.operations.compare import errors_of
+from cpreplicate.operations.verify.compare import errors_of
 from cpreplicate.protocol import needed
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.manifest import Manifest, ManifestEntry, ManifestTable

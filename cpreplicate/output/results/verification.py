@@ -10,7 +10,7 @@ from typing import Any
 from cpreplicate.core import uri
 from cpreplicate.core.placement import is_derived
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.verify import Verification, Verifications
+from cpreplicate.operations.verify.verify import Verification, Verifications
 from cpreplicate.output.json import array, document, timestamp
 from cpreplicate.output.log import is_verbose
 from cpreplicate.output.results import Forms

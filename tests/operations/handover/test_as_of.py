@@ -15,7 +15,7 @@ from cpreplicate.operations.handover.promote import PromoteRequest
 from cpreplicate.operations.handover.unseal import UnsealRequest, unseal
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.verify import ALL, NOTHING, verify
+from cpreplicate.operations.verify.verify import ALL, NOTHING, verify
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support import checker

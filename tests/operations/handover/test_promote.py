@@ -20,7 +20,7 @@ from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate
-from cpreplicate.operations.verify import ALL, verify
+from cpreplicate.operations.verify.verify import ALL, verify
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions

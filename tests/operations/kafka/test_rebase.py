@@ -17,7 +17,7 @@ from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate
 from cpreplicate.operations.upkeep.sweep import SweepRequest, sweep
-from cpreplicate.operations.verify import ALL, verify
+from cpreplicate.operations.verify.verify import ALL, verify
 from cpreplicate.protocol import replica_state
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.replica import Replica

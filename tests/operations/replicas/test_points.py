@@ -11,7 +11,7 @@ from cpreplicate.errors import NotThere
 from cpreplicate.operations.handover import promote
 from cpreplicate.operations.handover.promote import PromoteRequest
 from cpreplicate.operations.replicas.points import Points, points, points_below
-from cpreplicate.operations.verify import NOTHING, record, verify
+from cpreplicate.operations.verify.verify import NOTHING, record, verify
 from cpreplicate.storage import Side, Sides
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.kafka_jobs import replicated_with_derived

@@ -11,7 +11,7 @@ from cpreplicate.operations.replicas.replicas import ReplicaRef, replicas_below
 from cpreplicate.operations.replicas.status import status
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.verify import ALL, NOTHING, record, verify
+from cpreplicate.operations.verify.verify import ALL, NOTHING, record, verify
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.lease import SECONDS, acquire
 from cpreplicate.runners import ExecutionOptions

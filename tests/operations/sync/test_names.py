@@ -12,7 +12,7 @@ from cpreplicate.operations.replicas.status import status
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import sweep
-from cpreplicate.operations.verify import ALL, verify
+from cpreplicate.operations.verify.verify import ALL, verify
 from cpreplicate.protocol.job_record import JobRecord, read_job_record
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides

@@ -20,7 +20,7 @@ from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import relocate, sweep
-from cpreplicate.operations.verify import ALL, NOTHING, Sample, Verification, verify
+from cpreplicate.operations.verify.verify import ALL, NOTHING, Sample, Verification, verify
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.runners import ExecutionOptions, inline

@@ -23,7 +23,7 @@ from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep import sweep
-from cpreplicate.operations.verify import ALL, verify
+from cpreplicate.operations.verify.verify import ALL, verify
 from cpreplicate.output.results.report import FORMS, fields
 from cpreplicate.protocol import manifest
 from cpreplicate.protocol.lease import acquire

@@ -28,7 +28,7 @@ from cpreplicate.operations.sync.diff import check, diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.verify import ALL, Sample, verify
+from cpreplicate.operations.verify.verify import ALL, Sample, verify
 from cpreplicate.protocol import lease, manifest
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.held import HeldReplica

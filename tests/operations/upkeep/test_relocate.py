@@ -14,7 +14,7 @@ from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import relocate
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
-from cpreplicate.operations.verify import ALL, verify
+from cpreplicate.operations.verify.verify import ALL, verify
 from cpreplicate.output.results import forms_of
 from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions

@@ -22,7 +22,7 @@ from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import relocate
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, Relocation
-from cpreplicate.operations.verify import ALL, NOTHING, Verification, verify
+from cpreplicate.operations.verify.verify import ALL, NOTHING, Verification, verify
 from cpreplicate.protocol import publication
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side

@@ -13,7 +13,7 @@ from cpreplicate.operations.overview import Overview
 from cpreplicate.operations.replicas.points import Point, Points, ReplicaPoints
 from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.operations.sync.report import SyncCheck
-from cpreplicate.operations.verify import Verification, Verifications
+from cpreplicate.operations.verify.verify import Verification, Verifications
 from cpreplicate.output.report import PAGES, page_of
 from tests.output.report.test_plan import HISTORY, chart, table
 from tests.support.reports import contents_of, plan_of, report_of

@@ -11,11 +11,18 @@ import pytest
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.sizes import size
 from cpreplicate.errors import Refused
-from cpreplicate.operations import compare as compare_operation
 from cpreplicate.operations.handover import promote
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.verify import ALL, NOTHING, Sample, Verification, verify, verify_each
+from cpreplicate.operations.verify import compare as compare_operation
+from cpreplicate.operations.verify.verify import (
+    ALL,
+    NOTHING,
+    Sample,
+    Verification,
+    verify,
+    verify_each,
+)
 from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.publication import Publication
 from cpreplicate.runners import ExecutionOptions, Snapshot, choose_runner
