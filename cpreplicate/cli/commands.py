@@ -31,7 +31,7 @@ from cpreplicate.errors import Refused
 from cpreplicate.version import __version__
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.overview import Overview
+    from cpreplicate.operations.inspect.overview import Overview
     from cpreplicate.operations.sync.report import Report
     from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.output import Listing
@@ -168,7 +168,7 @@ def _page_of_plan(path: str | None, request: SyncRequest) -> Callable[[Report], 
 
     def page_of(report: Report) -> WritePage | None:
         def overview() -> Overview:
-            from cpreplicate.operations.overview import of_plan
+            from cpreplicate.operations.inspect.overview import of_plan
 
             is_there = report.committed or report.plan.empty
             return of_plan(report.plan, is_there, request.sides, request.remaps)
@@ -321,7 +321,7 @@ def verify(
     not refuse the replica because of checkpoints of others in it.
     """
     from cpreplicate.api.observation import verified
-    from cpreplicate.operations import overview
+    from cpreplicate.operations.inspect import overview
     from cpreplicate.operations.verify import verify as operation
 
     notify = start_narration(values)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.overview import Overview
+    from cpreplicate.operations.inspect.overview import Overview
 
 WritePage: TypeAlias = Callable[[], None]
 """Writes a page. Raises `OSError`."""
@@ -26,7 +26,7 @@ def refuse_unwritable(option: str, path: str | None) -> None:
     """
     if path is None:
         return
-    from cpreplicate.operations.result_file import try_to_write
+    from cpreplicate.operations.inspect.result_file import try_to_write
 
     refuse_in_replica(option, path)
     try:
@@ -42,7 +42,7 @@ def refuse_in_replica(option: str, path: str | None) -> None:
     """Raise `click.UsageError` if `path` is in a replica on this machine's filesystem."""
     if path is None:
         return
-    from cpreplicate.operations.result_file import replica_around
+    from cpreplicate.operations.inspect.result_file import replica_around
 
     with suppress(OSError):  # a directory that cannot be entered: writing reports that
         if replica := replica_around(path):
@@ -63,7 +63,7 @@ def page_writer(
         return None
 
     def write() -> None:
-        from cpreplicate.operations.overview import Overview
+        from cpreplicate.operations.inspect.overview import Overview
         from cpreplicate.output.report.file import write_page
 
         write_page(path, result, Overview() if overview is None else overview())

@@ -11,8 +11,8 @@ from cpreplicate.core.contents import KINDS as STATE_KINDS
 from cpreplicate.core.plan import Action, Keeps, Plan
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
-from cpreplicate.operations.contents import Contents
 from cpreplicate.operations.inspect import Inspection, OperatorSummary
+from cpreplicate.operations.inspect.contents import Contents
 from cpreplicate.operations.sync.report import Report
 
 COMMAND = "flink run -s hdfs://b/job/chk-7 JAR"

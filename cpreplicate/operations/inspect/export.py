@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from cpreplicate.operations.inspect.references import SCHEMA, References
-from cpreplicate.operations.result_file import replacing
+from cpreplicate.operations.inspect.result_file import replacing
 
 _VERSION = {b"cpreplicate.schema": b"1"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from cpreplicate.operations.overview import Overview
+from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.output.report.model import Page
 
 __all__ = ["Page", "page_of"]

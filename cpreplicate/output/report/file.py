@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cpreplicate.operations.overview import Overview
-from cpreplicate.operations.result_file import replacing
+from cpreplicate.operations.inspect.overview import Overview
+from cpreplicate.operations.inspect.result_file import replacing
 from cpreplicate.output.report import page_of
 from cpreplicate.output.report.page import html_of
 

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from cpreplicate.operations.overview import Overview
+from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.operations.replicas.points import Points
 from cpreplicate.output.report.file import write_page
 

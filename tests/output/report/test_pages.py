@@ -7,9 +7,9 @@ from typing import get_type_hints
 import pytest
 
 from cpreplicate.core.lag import Newest
+from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.operations.jobs.fleet import FleetReport, JobResult
 from cpreplicate.operations.jobs.observation import Observation
-from cpreplicate.operations.overview import Overview
 from cpreplicate.operations.replicas.points import Point, Points, ReplicaPoints
 from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.operations.sync.report import SyncCheck

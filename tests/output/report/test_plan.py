@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cpreplicate.errors import TooManyDeletes
-from cpreplicate.operations.overview import Overview
+from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.operations.replicas.points import Point, Points, ReplicaPoints
 from cpreplicate.output.report import page_of
 from tests.support.reports import (

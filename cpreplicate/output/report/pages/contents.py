@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from cpreplicate.core import uri
 from cpreplicate.core.contents import KINDS as STATE_KINDS
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.contents import Contents
 from cpreplicate.operations.inspect import Inspection
-from cpreplicate.operations.overview import Overview
+from cpreplicate.operations.inspect.contents import Contents
+from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Column, DataTable, Page
 from cpreplicate.output.report.pages import operators

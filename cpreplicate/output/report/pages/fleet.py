@@ -7,8 +7,8 @@ from typing import get_args
 
 from cpreplicate.core.plan import total
 from cpreplicate.core.sizes import size
+from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.operations.jobs.fleet import FleetReport, JobResult, ResultStatus
-from cpreplicate.operations.overview import Overview
 from cpreplicate.operations.sync.report import named
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Value

@@ -11,8 +11,8 @@ import numpy as np
 
 from cpreplicate.core.contents import KINDS as STATE_KINDS
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.contents import Contents
 from cpreplicate.operations.inspect import SKEWED, OperatorSummary
+from cpreplicate.operations.inspect.contents import Contents
 from cpreplicate.output.report.model import Chart, Column, DataTable, Series
 from cpreplicate.output.report.pages.words import label, share
 

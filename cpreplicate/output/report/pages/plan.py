@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from cpreplicate.core import uri
 from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.overview import Overview
+from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.operations.replicas.points import Points
 from cpreplicate.operations.sync.report import Report, named
 from cpreplicate.output.json import timestamp

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.overview import Overview
+from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Tone, Value

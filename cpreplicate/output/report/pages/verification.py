@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.overview import Overview
+from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.operations.verify.verify import Verification, Verifications
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Tone

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from cpreplicate.operations.result_file import replacing, replica_around, try_to_write
+from cpreplicate.operations.inspect.result_file import replacing, replica_around, try_to_write
 from tests.support.replicas import FILES, synced
 
 

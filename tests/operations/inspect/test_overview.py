@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from cpreplicate.operations import overview
+from cpreplicate.operations.inspect import overview
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.storage import Side, Sides

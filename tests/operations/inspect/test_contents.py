@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cpreplicate.core.contents import KINDS as STATE_KINDS
-from cpreplicate.operations.contents import contents
 from cpreplicate.operations.inspect import references
+from cpreplicate.operations.inspect.contents import contents
 from cpreplicate.storage import Side
 from tests.support.corpus import ROOT
 
