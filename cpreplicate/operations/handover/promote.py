@@ -23,7 +23,6 @@ from cpreplicate.operations.handover import as_of
 from cpreplicate.operations.kafka import check as kafka_check
 from cpreplicate.operations.kafka.check import KafkaAsked, KafkaCheck
 from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_in, positions_of
-from cpreplicate.operations.readiness import held, unready, unready_sealed
 from cpreplicate.operations.replicas.source_look import (
     Behind,
     SourceSeen,
@@ -36,6 +35,7 @@ from cpreplicate.operations.verify.verify import NOTHING, Sample, Verification, 
 from cpreplicate.protocol import ownership, seal
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.lease import acquire
+from cpreplicate.protocol.readiness import held, unready, unready_sealed
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import read_metadata

@@ -9,9 +9,9 @@ from cpreplicate.core.placement import METADATA
 from cpreplicate.core.restore import mode_of
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
 from cpreplicate.errors import NotThere, Obstacle
-from cpreplicate.operations.readiness import held, unready, unready_sealed
 from cpreplicate.protocol import replica_state, seal
 from cpreplicate.protocol.checkpoint_record import read_record
+from cpreplicate.protocol.readiness import held, unready, unready_sealed
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import read_metadata
 

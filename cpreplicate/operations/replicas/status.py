@@ -21,7 +21,6 @@ from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.kafka import check as kafka_check
 from cpreplicate.operations.kafka.check import Kafka
 from cpreplicate.operations.kafka.positions import positions_in
-from cpreplicate.operations.readiness import Held, unready
 from cpreplicate.operations.replicas.replica_status import FleetStatus, Orphans, ReplicaStatus
 from cpreplicate.operations.replicas.replicas import ReplicaRef
 from cpreplicate.operations.replicas.source_look import (
@@ -38,6 +37,7 @@ from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX, Record
 from cpreplicate.protocol.job_record import read_job_record
 from cpreplicate.protocol.manifest import SUFFIX, read_totals
 from cpreplicate.protocol.marker import is_replica, read_marker
+from cpreplicate.protocol.readiness import Held, unready
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import links_among
 from cpreplicate.protocol.retention_record import shown_retention

@@ -39,7 +39,6 @@ from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import NotThere, Obstacle, Obstructed, Refused, Sealed, UsageError
 from cpreplicate.operations.change.change import refuse_links, some
 from cpreplicate.operations.change.target_root import refuse_replica_as_root
-from cpreplicate.operations.readiness import held, unready
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import SourceState
 from cpreplicate.protocol import (
@@ -53,6 +52,7 @@ from cpreplicate.protocol import (
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.protocol.ledger import Ledger
+from cpreplicate.protocol.readiness import held, unready
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import Copies, Copy, Part, Planned

@@ -27,13 +27,13 @@ from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
 from cpreplicate.operations.change.change import refuse_links
 from cpreplicate.operations.change.log_context import begin_checkpoint
 from cpreplicate.operations.change.target_root import refuse_no_replica
-from cpreplicate.operations.readiness import Unready, held, unready, unready_sealed
 from cpreplicate.operations.verify.compare import Comparison, Reader, compare
 from cpreplicate.protocol import census, json_files, ownership, replica_state, seal
 from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.checkpoint_record import Record, matching_record, read_record
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.manifest import Manifest, ManifestTable
+from cpreplicate.protocol.readiness import Unready, held, unready, unready_sealed
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.verification_record import Verified, record_verification
