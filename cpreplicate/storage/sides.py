@@ -178,7 +178,7 @@ def _hdfs(filesystem: str, side: Side) -> Storage:
 
         client = HadoopStorage(cluster, options, side.write, deadline, keytab)
         return _remote(client, filesystem, side)
-    from cpreplicate.storage.backends.hdfs import HdfsStorage
+    from cpreplicate.storage.backends.native.hdfs import HdfsStorage
 
     namenodes = side.namenodes(cluster)
     native = HdfsStorage(cluster, options, side.write, deadline, namenodes, keytab)

@@ -7,7 +7,7 @@ from cpreplicate.operations.doctor.case import CaseSide
 from cpreplicate.operations.doctor.findings import Result, failure, warning
 from cpreplicate.storage import NotAuthenticated
 from cpreplicate.storage.backends.kerberos_errors import no_such_server
-from cpreplicate.storage.backends.sasl_methods import methods_of
+from cpreplicate.storage.backends.native.sasl_methods import methods_of
 
 _AUTHENTICATION = "hadoop.security.authentication"
 _PRINCIPAL = "dfs.namenode.kerberos.principal"

@@ -8,7 +8,7 @@ import pytest
 
 from cpreplicate.storage import NotAuthenticated, Transient
 from cpreplicate.storage.backends.kerberos_errors import hint_about, raised_for_kerberos
-from cpreplicate.storage.backends.native_errors import NativeErrors
+from cpreplicate.storage.backends.native.errors import NativeErrors
 
 URI = "hdfs://dcA/file"
 SECURE = {"hadoop.security.authentication": "kerberos"}

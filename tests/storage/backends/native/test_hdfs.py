@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from cpreplicate.storage.backends.hdfs import HdfsStorage
+from cpreplicate.storage.backends.native.hdfs import HdfsStorage
 from cpreplicate.storage.closing import close_promptly
 from cpreplicate.storage.settings import WriteSettings
 from tests.support.hdfs import HdfsCluster
@@ -46,7 +46,7 @@ def closes(monkeypatch):
         close_promptly(close_and_report, is_closed)
         waited.append(ended.is_set())
 
-    monkeypatch.setattr("cpreplicate.storage.backends.hdfs.close_promptly", observed)
+    monkeypatch.setattr("cpreplicate.storage.backends.native.hdfs.close_promptly", observed)
     return waited
 
 

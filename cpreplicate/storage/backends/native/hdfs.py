@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.connections import break_connections
 from cpreplicate.storage.backends.hdfs_common import (
     HdfsClientStorage,
     Usage,
     path_of,
     replication_of,
 )
-from cpreplicate.storage.backends.native_errors import ErrorsAt, NativeErrors
-from cpreplicate.storage.backends.tokens import named_as_in_tokens
+from cpreplicate.storage.backends.native.connections import break_connections
+from cpreplicate.storage.backends.native.errors import ErrorsAt, NativeErrors
+from cpreplicate.storage.backends.native.tokens import named_as_in_tokens
 from cpreplicate.storage.base import CHUNK, Content, NoAnswer, Streamed, refuse_unusable
 from cpreplicate.storage.closing import close_promptly
 from cpreplicate.storage.deadlines import DEFAULT, Deadline

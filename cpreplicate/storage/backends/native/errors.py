@@ -9,7 +9,7 @@ from types import TracebackType
 
 from cpreplicate.storage.backends.hdfs_errors import translated
 from cpreplicate.storage.backends.kerberos_errors import hint_about, raised_for_kerberos
-from cpreplicate.storage.backends.sasl_methods import methods_of
+from cpreplicate.storage.backends.native.sasl_methods import methods_of
 from cpreplicate.storage.base import NoAnswer, Transient
 
 _RPC_ERROR = re.compile(r'(?:Fatal)?RPCError\("([^"]*)", "(.*)"\)', re.DOTALL)
