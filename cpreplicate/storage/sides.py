@@ -174,7 +174,7 @@ def _hdfs(filesystem: str, side: Side) -> Storage:
     keytab = keytab_of(filesystem, options, side.principal, side.keytab)
     deadline = side.deadline(filesystem)
     if side.hdfs_client == "hadoop":
-        from cpreplicate.storage.backends.hadoop import HadoopStorage
+        from cpreplicate.storage.backends.jvm.hadoop import HadoopStorage
 
         client = HadoopStorage(cluster, options, side.write, deadline, keytab)
         return _remote(client, filesystem, side)

@@ -41,7 +41,7 @@ def _hadoop() -> Result:
     if path is None:
         remedy = f"Install Java {java.LEAST} or set JAVA_HOME, or use --hdfs-client native"
         return failure(f"{_HADOOP} needs Java, and none was found", remedy, _USAGE)
-    from cpreplicate.storage.backends import jvm_launcher
+    from cpreplicate.storage.backends.jvm import launcher as jvm_launcher
 
     version = jvm_launcher.jvm().static("org.apache.hadoop.util.VersionInfo", "getVersion")
     reported = java.version(path)

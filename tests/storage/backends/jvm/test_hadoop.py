@@ -15,8 +15,9 @@ import google_crc32c
 import pytest
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends import jvm_client, jvm_launcher
-from cpreplicate.storage.backends.hadoop import HadoopStorage
+from cpreplicate.storage.backends.jvm import client as jvm_client
+from cpreplicate.storage.backends.jvm import launcher as jvm_launcher
+from cpreplicate.storage.backends.jvm.hadoop import HadoopStorage
 from cpreplicate.storage.base import Transient
 from cpreplicate.storage.settings import WriteSettings
 from tests.support.waiting import PATIENCE
@@ -142,7 +143,7 @@ def refusal_in_a_new_process(**environment: str) -> str:
     """Return the message of the `UsageError` that a process without a JVM raises."""
     code = """
         from cpreplicate.errors import UsageError
-        from cpreplicate.storage.backends.hadoop import HadoopStorage
+        from cpreplicate.storage.backends.jvm.hadoop import HadoopStorage
         from cpreplicate.storage.settings import WriteSettings
         try:
             HadoopStorage("hdfs://localhost:1", {}, WriteSettings())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from cpreplicate.storage.backends.jvm_client import Jvm
+from cpreplicate.storage.backends.jvm.client import Jvm
 from cpreplicate.storage.keytab import Keytab
 
 _FILE_SYSTEM = "org.apache.hadoop.fs.FileSystem"

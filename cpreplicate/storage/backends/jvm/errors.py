@@ -6,9 +6,9 @@ import errno
 import re
 from typing import Any
 
-from cpreplicate.storage.backends import jvm_client
 from cpreplicate.storage.backends.hdfs_errors import translated
-from cpreplicate.storage.backends.jvm_client import Jvm
+from cpreplicate.storage.backends.jvm import client as jvm_client
+from cpreplicate.storage.backends.jvm.client import Jvm
 from cpreplicate.storage.backends.kerberos_errors import raised_for_kerberos
 from cpreplicate.storage.base import Transient
 

@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.jvm_client import Gone, Jvm, JvmAddress, Thrown
+from cpreplicate.storage.backends.jvm.client import Gone, Jvm, JvmAddress, Thrown
 from cpreplicate.storage.java import executable
 
 _NO_JAVA = (

@@ -10,11 +10,11 @@ from typing import Any
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends import jvm_client
-from cpreplicate.storage.backends.hadoop_login import Login, log_in_again_if_needed
-from cpreplicate.storage.backends.hadoop_status import JavaStatus, statuses
-from cpreplicate.storage.backends.java_errors import is_of_kerberos, thrown
-from cpreplicate.storage.backends.jvm_client import Jvm
+from cpreplicate.storage.backends.jvm import client as jvm_client
+from cpreplicate.storage.backends.jvm.client import Jvm
+from cpreplicate.storage.backends.jvm.errors import is_of_kerberos, thrown
+from cpreplicate.storage.backends.jvm.login import Login, log_in_again_if_needed
+from cpreplicate.storage.backends.jvm.statuses import JavaStatus, statuses
 from cpreplicate.storage.base import Transient
 from cpreplicate.storage.keytab import Keytab
 from cpreplicate.storage.settings import WriteSettings
