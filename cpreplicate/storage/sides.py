@@ -187,7 +187,7 @@ def _hdfs(filesystem: str, side: Side) -> Storage:
 
 @functools.cache
 def _webhdfs(filesystem: str, side: Side) -> Storage:
-    from cpreplicate.storage.backends.webhdfs import WebHdfsStorage
+    from cpreplicate.storage.backends.web.webhdfs import WebHdfsStorage
 
     if side.keytab is not None:
         raise UsageError(

@@ -26,7 +26,7 @@ from cpreplicate.storage.backends.hdfs_common import (
 )
 from cpreplicate.storage.backends.hdfs_errors import translated
 from cpreplicate.storage.backends.kerberos_errors import raised_for_kerberos
-from cpreplicate.storage.backends.spnego import Exchange, Spnego
+from cpreplicate.storage.backends.web.spnego import Exchange, Spnego
 from cpreplicate.storage.base import CHUNK, Content, NoAnswer, NotAuthenticated, Transient
 from cpreplicate.storage.bounds import answered, limit
 from cpreplicate.storage.deadlines import DEFAULT

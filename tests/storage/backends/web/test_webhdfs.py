@@ -17,7 +17,7 @@ import pytest
 
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import Side
-from cpreplicate.storage.backends.webhdfs import WebHdfsStorage
+from cpreplicate.storage.backends.web.webhdfs import WebHdfsStorage
 from cpreplicate.storage.base import NoAnswer, NotAuthenticated, Transient
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.wrappers.retry import Pauses, Retrying
