@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cpreplicate.core import uri
 from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import Side
-from cpreplicate.storage.backends.hadoop_conf import read
+from cpreplicate.storage.backends.hdfs.hadoop_conf import read
 from cpreplicate.storage.locations import absolute
 from cpreplicate.storage.wrappers.limits import Limits
 

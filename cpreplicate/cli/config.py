@@ -28,7 +28,7 @@ from cpreplicate.cli.toml_options import (
 )
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.hadoop_conf import read
+from cpreplicate.storage.backends.hdfs.hadoop_conf import read
 from cpreplicate.storage.option_names import NAMES, unknown_option, unknown_options
 from cpreplicate.storage.sides import Options
 

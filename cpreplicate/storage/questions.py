@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cpreplicate.storage.backends.hdfs_common import HdfsClientStorage
+from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage
 from cpreplicate.storage.backends.local import LocalStorage
 from cpreplicate.storage.backends.objects import ObjectStorage
 from cpreplicate.storage.base import Storage

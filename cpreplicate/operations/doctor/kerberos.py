@@ -6,7 +6,7 @@ from cpreplicate.core import uri
 from cpreplicate.operations.doctor.case import CaseSide
 from cpreplicate.operations.doctor.findings import Result, failure, warning
 from cpreplicate.storage import NotAuthenticated
-from cpreplicate.storage.backends.kerberos_errors import no_such_server
+from cpreplicate.storage.backends.hdfs.kerberos_errors import no_such_server
 from cpreplicate.storage.backends.native.sasl_methods import methods_of
 
 _AUTHENTICATION = "hadoop.security.authentication"

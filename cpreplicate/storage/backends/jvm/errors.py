@@ -6,10 +6,10 @@ import errno
 import re
 from typing import Any
 
-from cpreplicate.storage.backends.hdfs_errors import translated
+from cpreplicate.storage.backends.hdfs.errors import translated
+from cpreplicate.storage.backends.hdfs.kerberos_errors import raised_for_kerberos
 from cpreplicate.storage.backends.jvm import client as jvm_client
 from cpreplicate.storage.backends.jvm.client import Jvm
-from cpreplicate.storage.backends.kerberos_errors import raised_for_kerberos
 from cpreplicate.storage.base import Transient
 
 _THROWN = re.compile(r"([\w.$]+)(?:\(([\w.$]+)\))?(?:: (.*))?", re.DOTALL)

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, cast
 
 from cpreplicate.core import uri as uris
-from cpreplicate.storage.backends.hdfs_common import HdfsClientStorage, Usage, replication_of
+from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage, Usage, replication_of
+from cpreplicate.storage.backends.hdfs.kerberos_errors import hint_about
 from cpreplicate.storage.backends.jvm import client as jvm_client
 from cpreplicate.storage.backends.jvm import launcher as jvm_launcher
 from cpreplicate.storage.backends.jvm.client import Exchange, Jvm
 from cpreplicate.storage.backends.jvm.cluster import Cluster, reached
 from cpreplicate.storage.backends.jvm.errors import raised_for
-from cpreplicate.storage.backends.kerberos_errors import hint_about
 from cpreplicate.storage.base import Content, NoAnswer, NotAuthenticated, Transient, refuse_unusable
 from cpreplicate.storage.bounds import answered, limit
 from cpreplicate.storage.deadlines import DEFAULT

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
-from cpreplicate.storage.backends.hdfs_errors import translated
-from cpreplicate.storage.backends.kerberos_errors import hint_about, raised_for_kerberos
+from cpreplicate.storage.backends.hdfs.errors import translated
+from cpreplicate.storage.backends.hdfs.kerberos_errors import hint_about, raised_for_kerberos
 from cpreplicate.storage.backends.native.sasl_methods import methods_of
 from cpreplicate.storage.base import NoAnswer, Transient
 

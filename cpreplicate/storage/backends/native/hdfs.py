@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.hdfs_common import (
+from cpreplicate.storage.backends.hdfs.common import (
     HdfsClientStorage,
     Usage,
     path_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-from cpreplicate.storage.backends.kerberos_errors import raised_for_kerberos
+from cpreplicate.storage.backends.hdfs.kerberos_errors import raised_for_kerberos
 from cpreplicate.storage.base import NotAuthenticated
 
 PACKAGE = "requests-kerberos"

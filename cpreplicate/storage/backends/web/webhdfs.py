@@ -18,14 +18,14 @@ import urllib3
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.hdfs_common import (
+from cpreplicate.storage.backends.hdfs.common import (
     HdfsClientStorage,
     Usage,
     path_of,
     replication_of,
 )
-from cpreplicate.storage.backends.hdfs_errors import translated
-from cpreplicate.storage.backends.kerberos_errors import raised_for_kerberos
+from cpreplicate.storage.backends.hdfs.errors import translated
+from cpreplicate.storage.backends.hdfs.kerberos_errors import raised_for_kerberos
 from cpreplicate.storage.backends.web.spnego import Exchange, Spnego
 from cpreplicate.storage.base import CHUNK, Content, NoAnswer, NotAuthenticated, Transient
 from cpreplicate.storage.bounds import answered, limit

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from cpreplicate.storage import NotAuthenticated, Transient
-from cpreplicate.storage.backends.kerberos_errors import hint_about, raised_for_kerberos
+from cpreplicate.storage.backends.hdfs.kerberos_errors import hint_about, raised_for_kerberos
 from cpreplicate.storage.backends.native.errors import NativeErrors
 
 URI = "hdfs://dcA/file"

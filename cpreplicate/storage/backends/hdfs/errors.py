@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 
-from cpreplicate.storage.backends.kerberos_errors import raised_for_kerberos
+from cpreplicate.storage.backends.hdfs.kerberos_errors import raised_for_kerberos
 from cpreplicate.storage.base import NoAnswer, NotAuthenticated, Transient
 
 _KINDS: dict[str, tuple[type[OSError], int]] = {

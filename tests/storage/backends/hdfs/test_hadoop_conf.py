@@ -3,7 +3,7 @@
 import pytest
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.hadoop_conf import read
+from cpreplicate.storage.backends.hdfs.hadoop_conf import read
 
 
 def write(path, **properties):
