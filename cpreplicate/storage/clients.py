@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
-from cpreplicate.storage.backends.object_clients import PACKAGES, PROTOCOLS
+from cpreplicate.storage.backends.objects.clients import PACKAGES, PROTOCOLS
 
 CLIENTS = {  # by the scheme of URIs; `file:` needs none
     **dict.fromkeys(("hdfs", "viewfs"), "hdfs-native"),

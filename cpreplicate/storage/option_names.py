@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Mapping
 
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import deadlines
-from cpreplicate.storage.backends.object_clients import OPTIONS, PROTOCOLS, constructor_options
+from cpreplicate.storage.backends.objects.clients import OPTIONS, PROTOCOLS, constructor_options
 
 HDFS_SCHEMES = ("hdfs", "viewfs")
 WEBHDFS_SCHEMES = ("webhdfs", "swebhdfs")

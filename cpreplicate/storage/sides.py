@@ -17,8 +17,8 @@ from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import deadlines, option_names
 from cpreplicate.storage.backends.local import LocalStorage
-from cpreplicate.storage.backends.object_clients import PROTOCOLS
-from cpreplicate.storage.backends.objects import ObjectStorage
+from cpreplicate.storage.backends.objects.clients import PROTOCOLS
+from cpreplicate.storage.backends.objects.objects import ObjectStorage
 from cpreplicate.storage.base import Storage
 from cpreplicate.storage.keytab import keytab_of
 from cpreplicate.storage.option_names import HDFS_SCHEMES, WEBHDFS_SCHEMES

@@ -7,7 +7,7 @@ import pytest
 from cpreplicate.runners.spark.executors import Differs, Needs, check, needs, refuse_unlimited
 from cpreplicate.runners.spark.failures import difference
 from cpreplicate.storage import Side, Sides
-from cpreplicate.storage.backends.object_clients import PACKAGES, PROTOCOLS
+from cpreplicate.storage.backends.objects.clients import PACKAGES, PROTOCOLS
 
 
 def test_an_executor_like_the_driver_passes():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from cpreplicate.storage.backends.object_errors import translated_errors
+from cpreplicate.storage.backends.objects.errors import translated_errors
 from cpreplicate.storage.statuses import DeletePolicy
 
 

@@ -20,12 +20,13 @@ from typing import Any, BinaryIO, cast
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused, UsageError
-from cpreplicate.storage.backends import object_policies, object_uploads
-from cpreplicate.storage.backends.object_clients import PROTOCOLS, client, own_options
-from cpreplicate.storage.backends.object_conditions import CREATE, Conditions
-from cpreplicate.storage.backends.object_errors import translated_errors
-from cpreplicate.storage.backends.object_fences import raised_if_overtaken, tag_of, withdrawn
-from cpreplicate.storage.backends.quick_puts import QuickPuts
+from cpreplicate.storage.backends.objects import policies as object_policies
+from cpreplicate.storage.backends.objects import uploads as object_uploads
+from cpreplicate.storage.backends.objects.clients import PROTOCOLS, client, own_options
+from cpreplicate.storage.backends.objects.conditions import CREATE, Conditions
+from cpreplicate.storage.backends.objects.errors import translated_errors
+from cpreplicate.storage.backends.objects.fences import raised_if_overtaken, tag_of, withdrawn
+from cpreplicate.storage.backends.objects.quick_puts import QuickPuts
 from cpreplicate.storage.base import (
     CHUNK,
     TEMPORARY,

@@ -11,8 +11,8 @@ import contextlib
 import errno
 from collections.abc import Callable, Iterator
 
-from cpreplicate.storage.backends.object_conditions import Conditions
-from cpreplicate.storage.backends.object_errors import translated_errors
+from cpreplicate.storage.backends.objects.conditions import Conditions
+from cpreplicate.storage.backends.objects.errors import translated_errors
 from cpreplicate.storage.base import NoBucket
 
 

@@ -8,7 +8,7 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError, Serv
 from botocore.exceptions import ClientError
 from gcsfs.retry import HttpError
 
-from cpreplicate.storage.backends.object_errors import translated_errors
+from cpreplicate.storage.backends.objects.errors import translated_errors
 from cpreplicate.storage.base import NoBucket, Transient
 
 

@@ -1,6 +1,6 @@
 """What is particular to the client of S3: how long it waits."""
 
-from cpreplicate.storage.backends.objects import ObjectStorage
+from cpreplicate.storage.backends.objects.objects import ObjectStorage
 
 
 def patience(filesystem):

@@ -6,7 +6,7 @@ import pytest
 import s3fs
 
 from cpreplicate.storage import Side
-from cpreplicate.storage.backends.quick_puts import QuickPuts
+from cpreplicate.storage.backends.objects.quick_puts import QuickPuts
 from tests.support.s3 import FaultyProxy, S3Server, side_options
 from tests.support.waiting import PATIENCE
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.object_attempts import CONNECT_SECONDS, bound
+from cpreplicate.storage.backends.objects.attempts import CONNECT_SECONDS, bound
 
 PROTOCOLS = {
     **dict.fromkeys(("s3", "s3a", "s3n", "s3p"), "s3"),
