@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage
-from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.backends.local.local import LocalStorage
 from cpreplicate.storage.backends.objects.objects import ObjectStorage
 from cpreplicate.storage.base import Storage
 from cpreplicate.storage.statuses import DeletePolicy

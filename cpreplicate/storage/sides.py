@@ -16,7 +16,7 @@ from typing import NamedTuple
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import deadlines, option_names
-from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.backends.local.local import LocalStorage
 from cpreplicate.storage.backends.objects.clients import PROTOCOLS
 from cpreplicate.storage.backends.objects.objects import ObjectStorage
 from cpreplicate.storage.base import Storage

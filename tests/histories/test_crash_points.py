@@ -25,7 +25,7 @@ from cpreplicate.operations.sync.commit import Committing
 from cpreplicate.operations.upkeep import relocate, sweep
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.runners import ExecutionOptions, batch
-from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.backends.local.local import LocalStorage
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from tests.support import checker, parts
 from tests.support.reached import died_at

@@ -12,7 +12,7 @@ from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.publication import announce_rewrite
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side
-from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.backends.local.local import LocalStorage
 from tests.support.faults import Faulty
 from tests.support.jobs import write_checkpoint
 from tests.support.kafka_jobs import replicated_with_derived

@@ -11,7 +11,8 @@ import pytest
 
 from cpreplicate.protocol import lease
 from cpreplicate.storage import Side
-from cpreplicate.storage.backends import local, rename_commit
+from cpreplicate.storage.backends import rename_commit
+from cpreplicate.storage.backends.local import local
 from tests.protocol.test_lease import leave_behind
 from tests.support.waiting import wait_until
 

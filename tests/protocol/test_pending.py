@@ -7,7 +7,7 @@ import pytest
 
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.storage import Transient
-from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.backends.local.local import LocalStorage
 from cpreplicate.storage.base import TEMPORARY
 from cpreplicate.storage.wrappers.retry import Retrying
 from tests.support.faults import Faulty

@@ -5,7 +5,7 @@ import pytest
 from cpreplicate.core.path_columns import texts
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side
-from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.backends.local.local import LocalStorage
 from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support.registry import serving
 

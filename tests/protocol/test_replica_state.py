@@ -11,7 +11,7 @@ from cpreplicate.protocol import publication, replica_state
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Transient
-from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.backends.local.local import LocalStorage
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB
 from tests.support.registry import serving

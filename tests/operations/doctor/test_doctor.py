@@ -12,7 +12,7 @@ from cpreplicate.operations.doctor import Configured, diagnose
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.storage import Side
-from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.backends.local.local import LocalStorage
 from tests.support.commandline import run
 from tests.support.doctor import examined, parsed, tree
 from tests.support.faults import Faulty

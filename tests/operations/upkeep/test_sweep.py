@@ -14,7 +14,7 @@ from cpreplicate.operations.upkeep.sweep import SweepRequest
 from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
-from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.backends.local.local import LocalStorage
 from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support import checker, commandline
 from tests.support.faults import Faulty

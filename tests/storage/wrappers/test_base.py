@@ -9,7 +9,7 @@ import pytest
 
 from cpreplicate.errors import TargetGone
 from cpreplicate.storage import Storage
-from cpreplicate.storage.backends.local import LocalStorage
+from cpreplicate.storage.backends.local.local import LocalStorage
 from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support.memory import MemoryStorage
 

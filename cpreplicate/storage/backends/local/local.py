@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused, TargetGone, UsageError
-from cpreplicate.storage.backends import mounts
+from cpreplicate.storage.backends.local import mounts
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import Content
 from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, Space, new_listing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cpreplicate.storage.backends.mounts import (
+from cpreplicate.storage.backends.local.mounts import (
     are_in_one_mount,
     mount_of,
     mount_points,
