@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from cpreplicate.errors import Cancelled
 from cpreplicate.runners import RunnerStopped
-from cpreplicate.storage.cancellation import cancellable
+from cpreplicate.storage.waiting.cancellation import cancellable
 
 
 class Cancellation:

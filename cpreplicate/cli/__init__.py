@@ -25,7 +25,7 @@ from cpreplicate.cli import (
 )
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.signals import Stopped, least_to_stop, stop_on_signals, stopped
-from cpreplicate.storage.closing import PromptExit
+from cpreplicate.storage.waiting.closing import PromptExit
 
 # the other modules add their commands to `cli`
 __all__ = [

@@ -209,7 +209,7 @@ def run_service(
     from cpreplicate.operations.jobs.service import Service
     from cpreplicate.output.log import narrate, narrate_failure, write_warning
     from cpreplicate.runners import WarmRunners
-    from cpreplicate.storage.side_call import in_pool
+    from cpreplicate.storage.waiting.side_call import in_pool
 
     options = build(ServiceOptions, values)
     # a failure does not end the service: without narration it would pass unnoticed

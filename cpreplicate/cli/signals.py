@@ -19,7 +19,7 @@ from typing import NoReturn
 import click
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage import deadlines
+from cpreplicate.storage.waiting import deadlines
 
 _SIGNALLED = 128  # plus the number of the signal: 129 after SIGHUP, 143 after SIGTERM
 _PAUSE = 0.5  # seconds between two interruptions of the main thread after a signal

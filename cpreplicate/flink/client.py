@@ -23,7 +23,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from cpreplicate.flink.address import JobManagerAddress, origin
 from cpreplicate.storage import Transient
-from cpreplicate.storage.side_call import in_thread
+from cpreplicate.storage.waiting.side_call import in_thread
 
 _CONNECT_SECONDS = 5.0
 _CHUNK = 64 << 10

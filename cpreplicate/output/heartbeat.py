@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from cpreplicate.errors import UsageError
 from cpreplicate.operations.jobs.observation import Observation
-from cpreplicate.storage.side_call import SideCall, in_thread
+from cpreplicate.storage.waiting.side_call import SideCall, in_thread
 
 _TIMEOUT = 5.0
 _EVERY = 30.0  # seconds between two calls; healthchecks.io takes five a minute

@@ -25,7 +25,7 @@ from cpreplicate.errors import Cancelled, CpreplicateError, LeaseHeld, TargetGon
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.processes import is_alive, own_process
 from cpreplicate.storage import TEMPORARY, Side
-from cpreplicate.storage.cancellation import cancellable
+from cpreplicate.storage.waiting.cancellation import cancellable
 
 NAME = "lease"
 SECONDS = 120.0  # after the last heartbeat, another run may take the lease over

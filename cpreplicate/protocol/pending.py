@@ -13,8 +13,8 @@ from contextlib import suppress
 
 from cpreplicate.storage import Storage
 from cpreplicate.storage.base import Content
-from cpreplicate.storage.cancellation import cancellable
-from cpreplicate.storage.side_call import in_thread
+from cpreplicate.storage.waiting.cancellation import cancellable
+from cpreplicate.storage.waiting.side_call import in_thread
 
 
 def _no_check() -> None:

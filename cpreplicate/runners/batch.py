@@ -38,8 +38,8 @@ from cpreplicate.storage import (
     copy_within,
     read_part,
 )
-from cpreplicate.storage.cancellation import cancellable
-from cpreplicate.storage.working import working
+from cpreplicate.storage.waiting.cancellation import cancellable
+from cpreplicate.storage.waiting.work_slots import working
 
 # over 40 ms and 2 Gbit/s faster than four or sixteen, without a line somewhat slower:
 # docs/lab/executors.md

@@ -14,7 +14,8 @@ from cpreplicate.runners.batch import perform
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.tasks import Outcome, RunnerStopped, Task, Watcher, size_of
-from cpreplicate.storage import Sides, cancellation
+from cpreplicate.storage import Sides
+from cpreplicate.storage.waiting import cancellation
 
 _TRIES = 3
 # The number of tasks whose work it does: small files wait more than they compute.

@@ -19,7 +19,7 @@ from cpreplicate.core.packs import PACK_BYTES
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners.tasks import Copy, Outcome, failed, size_of
 from cpreplicate.storage import Sides, WholeFile, read_exactly, read_part, read_whole
-from cpreplicate.storage.cancellation import cancellable
+from cpreplicate.storage.waiting.cancellation import cancellable
 
 # Bytes of members that are being read or were read, and not yet written. A process needs up to four
 # times as much for them (the pieces of a file, the file, buffers of the client), and should not

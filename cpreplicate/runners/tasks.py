@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.protocol.lease import LeaseToken
-from cpreplicate.storage import DamagedPart, ShortSource, SourceMissing, Unreachable, cancellation
+from cpreplicate.storage import DamagedPart, ShortSource, SourceMissing, Unreachable
+from cpreplicate.storage.waiting import cancellation
 
 # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
 SMALL = 4 << 20

@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Container, Iterable, Mapping
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage import deadlines
 from cpreplicate.storage.backends.objects.clients import OPTIONS, PROTOCOLS, constructor_options
+from cpreplicate.storage.waiting import deadlines
 
 HDFS_SCHEMES = ("hdfs", "viewfs")
 WEBHDFS_SCHEMES = ("webhdfs", "swebhdfs")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
-from cpreplicate.storage import deadlines, option_names
+from cpreplicate.storage import option_names
 from cpreplicate.storage.backends.local.local import LocalStorage
 from cpreplicate.storage.backends.objects.clients import PROTOCOLS
 from cpreplicate.storage.backends.objects.objects import ObjectStorage
@@ -23,6 +23,7 @@ from cpreplicate.storage.base import Storage
 from cpreplicate.storage.keytab import keytab_of
 from cpreplicate.storage.option_names import HDFS_SCHEMES, WEBHDFS_SCHEMES
 from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.waiting import deadlines
 from cpreplicate.storage.wrappers.limits import Limited, Limits
 
 Options = tuple[tuple[str, str], ...]

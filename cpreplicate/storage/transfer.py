@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 from cpreplicate.storage.base import CHUNK, SourceMissing, Storage, Streamed, read_up_to
-from cpreplicate.storage.cancellation import go_on
 from cpreplicate.storage.sides import Side, Sides
+from cpreplicate.storage.waiting.cancellation import go_on
 from cpreplicate.storage.wrappers import limits
 
 Moved = Callable[[int], None]

@@ -18,7 +18,7 @@ import pytest
 from cpreplicate.cli.signals import Stopped
 from cpreplicate.core.clock import Clock
 from cpreplicate.operations.jobs.service import Service
-from cpreplicate.storage import side_call
+from cpreplicate.storage.waiting import side_call
 from tests.support import jobs, killing
 from tests.support.commandline import printed
 from tests.support.hostile import answer, endless, hostile

@@ -20,7 +20,7 @@ from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, TargetGone
 from cpreplicate.protocol import json_files, lease
 from cpreplicate.protocol.processes import own_process
 from cpreplicate.storage import Side, Transient
-from cpreplicate.storage.cancellation import go_on
+from cpreplicate.storage.waiting.cancellation import go_on
 from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving

@@ -11,8 +11,8 @@ from cpreplicate.runners import Copy, Delete, ExecutionOptions, RunnerStopped
 from cpreplicate.runners.batch import perform
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Side, Sides, Transient, checksum
-from cpreplicate.storage.cancellation import cancellable
-from cpreplicate.storage.working import waiting
+from cpreplicate.storage.waiting.cancellation import cancellable
+from cpreplicate.storage.waiting.work_slots import waiting
 from cpreplicate.storage.wrappers.limits import Limited, new_limits
 from cpreplicate.storage.wrappers.retry import Retrying
 from tests.support.faults import Faulty

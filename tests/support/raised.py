@@ -26,7 +26,7 @@ PASSED_ON = {
     ("runners/spark/engine.py", "_reason"): "EngineLost",
     ("runners/spark/engine.py", "_no_master"): "EngineLost",
     ("storage/wrappers/retry.py", "_unreachable"): "Unreachable",
-    ("storage/deadlines.py", "no_answer"): "Unreachable",
+    ("storage/waiting/deadlines.py", "no_answer"): "Unreachable",
 }
 _CLASSES = {
     name: each.exit_code

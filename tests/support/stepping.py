@@ -8,7 +8,7 @@ from contextvars import Context
 
 from cpreplicate.core.clock import Clock
 from cpreplicate.operations.jobs.service import Service
-from cpreplicate.storage.side_call import SideCall
+from cpreplicate.storage.waiting.side_call import SideCall
 
 
 class ManualClock(Clock):

@@ -11,7 +11,7 @@ from cpreplicate.operations.jobs.policy import OneJob
 from cpreplicate.operations.jobs.service import Service, ServiceSettings
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import WarmRunners
-from cpreplicate.storage.side_call import in_thread
+from cpreplicate.storage.waiting.side_call import in_thread
 
 Stop = Callable[[], None]
 _INTERVAL = 0.05

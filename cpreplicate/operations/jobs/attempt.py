@@ -41,7 +41,7 @@ from cpreplicate.operations.sync.sync import sync
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage import Transient
-from cpreplicate.storage.cancellation import cancellable
+from cpreplicate.storage.waiting.cancellation import cancellable
 
 
 class Replicated(NamedTuple):

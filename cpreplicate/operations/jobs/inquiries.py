@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cpreplicate.core.clock import Clock
-from cpreplicate.storage.cancellation import go_on
-from cpreplicate.storage.side_call import Executor, SideCall, in_thread
+from cpreplicate.storage.waiting.cancellation import go_on
+from cpreplicate.storage.waiting.side_call import Executor, SideCall, in_thread
 
 _LOOK = 0.1  # seconds between two looks at a cancellation
 _MOST = 100  # questions under way at the same time: each costs a thread, perhaps a connection

@@ -29,8 +29,8 @@ from cpreplicate.operations.jobs.sight import Discovered, Sight
 from cpreplicate.operations.jobs.sparing import Sparing
 from cpreplicate.operations.jobs.state import JobState
 from cpreplicate.runners import RunnerStopped, WarmRunners
-from cpreplicate.storage.cancellation import cancellable
-from cpreplicate.storage.side_call import Executor, SideCall, all_ended, in_thread
+from cpreplicate.storage.waiting.cancellation import cancellable
+from cpreplicate.storage.waiting.side_call import Executor, SideCall, all_ended, in_thread
 
 _TICK = 1.0  # seconds: the longest pause of the loop
 _ALIVE = 60.0  # seconds without a turn of the loop, after which it counts as dead

@@ -14,7 +14,7 @@ from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify
 from cpreplicate.errors import CpreplicateError, Refused
 from cpreplicate.operations.jobs.restore_point import RestorePoint
-from cpreplicate.storage.side_call import in_thread
+from cpreplicate.storage.waiting.side_call import in_thread
 
 PREFIX = "cpreplicate"
 _OURS = {"app.kubernetes.io/managed-by": PREFIX}

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from pyspark import SparkContext
 
 from cpreplicate.runners.tasks import EngineLost
-from cpreplicate.storage.side_call import SideCall, in_thread
+from cpreplicate.storage.waiting.side_call import SideCall, in_thread
 
 _log = logging.getLogger(__name__)
 # of addresses as `host:port`: the family, and what connect(2) takes

@@ -38,9 +38,10 @@ from cpreplicate.runners.spark.transport import (
     encode_outcomes,
 )
 from cpreplicate.runners.tasks import Copy, EngineLost, Outcome, RunnerStopped, Task
-from cpreplicate.storage import Sides, cancellation
+from cpreplicate.storage import Sides
 from cpreplicate.storage.rpc import RpcAddress, serve
-from cpreplicate.storage.side_call import in_thread
+from cpreplicate.storage.waiting import cancellation
+from cpreplicate.storage.waiting.side_call import in_thread
 from cpreplicate.storage.wrappers.limits import pace
 
 _Batch = Sequence[Task]

@@ -30,7 +30,7 @@ from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions, is_submitted
 from cpreplicate.runners.spark.engine import LOCAL, wait_for_master
-from cpreplicate.storage.side_call import in_thread
+from cpreplicate.storage.waiting.side_call import in_thread
 
 TRIES = 4
 # what py4j raises when Spark gave a job up, or when its JVM is gone

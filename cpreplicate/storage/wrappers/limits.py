@@ -16,9 +16,9 @@ from typing import NamedTuple, Protocol
 
 from cpreplicate.core.timetable import Timetable, constant
 from cpreplicate.errors import UsageError
-from cpreplicate.storage import cancellation
 from cpreplicate.storage.base import Storage
 from cpreplicate.storage.rpc import RpcAddress, RpcClient
+from cpreplicate.storage.waiting import cancellation
 from cpreplicate.storage.wrappers.base import StorageWrapper
 
 _WRITING = ("put", "create_exclusive", "take_over")

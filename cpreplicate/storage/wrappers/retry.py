@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from cpreplicate.storage import bounds, cancellation, deadlines
 from cpreplicate.storage.base import NoAnswer, Storage, Transient, Unreachable
 from cpreplicate.storage.retry_reports import RetryReports
+from cpreplicate.storage.waiting import bounds, cancellation, deadlines
 from cpreplicate.storage.wrappers.base import READING, StorageWrapper
 
 T = TypeVar("T")

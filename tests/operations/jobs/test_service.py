@@ -22,7 +22,7 @@ from cpreplicate.operations.sync.sync import sync
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.runners import ExecutionOptions, WarmRunners
 from cpreplicate.storage import Side, Sides, Transient
-from cpreplicate.storage.side_call import in_thread
+from cpreplicate.storage.waiting.side_call import in_thread
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support import jobs, parts
 from tests.support.faults import Faulty

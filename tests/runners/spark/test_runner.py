@@ -17,7 +17,7 @@ from cpreplicate.errors import LeaseHeld
 from cpreplicate.runners import Copy, ExecutionOptions, Outcome
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Side, Sides
-from cpreplicate.storage.cancellation import cancellable
+from cpreplicate.storage.waiting.cancellation import cancellable
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE, wait_until

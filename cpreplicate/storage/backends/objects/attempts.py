@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from cpreplicate.storage.base import NoAnswer
-from cpreplicate.storage.bounds import answered, limit
+from cpreplicate.storage.waiting.bounds import answered, limit
 
 CONNECT_SECONDS = 10.0  # at most, to connect
 # bytes a second of an upload that makes so little progress that it is broken off

@@ -37,8 +37,8 @@ from cpreplicate.storage.base import (
     Transient,
     refuse_unusable,
 )
-from cpreplicate.storage.deadlines import DEFAULT
 from cpreplicate.storage.statuses import Attributes, DeletePolicy, FileStatus
+from cpreplicate.storage.waiting.deadlines import DEFAULT
 
 # s3fs and adlfs take what follows for the version of an object, also where versions are off
 _UNUSABLE = {"s3": "?versionId=", "abfs": "?versionid="}

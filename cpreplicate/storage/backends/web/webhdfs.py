@@ -28,11 +28,11 @@ from cpreplicate.storage.backends.hdfs.errors import translated
 from cpreplicate.storage.backends.hdfs.kerberos_errors import raised_for_kerberos
 from cpreplicate.storage.backends.web.spnego import Exchange, Spnego
 from cpreplicate.storage.base import CHUNK, Content, NoAnswer, NotAuthenticated, Transient
-from cpreplicate.storage.bounds import answered, limit
-from cpreplicate.storage.deadlines import DEFAULT
 from cpreplicate.storage.positioned import PositionedReader
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.statuses import Attributes, FileStatus
+from cpreplicate.storage.waiting.bounds import answered, limit
+from cpreplicate.storage.waiting.deadlines import DEFAULT
 
 _CONNECT_SECONDS = 10.0
 _PROGRESS = 4096  # bytes: with fewer of them within its deadline, an answer counts as none

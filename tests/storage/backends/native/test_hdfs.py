@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 from cpreplicate.storage.backends.native.hdfs import HdfsStorage
-from cpreplicate.storage.closing import close_promptly
 from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.waiting.closing import close_promptly
 from tests.support.hdfs import HdfsCluster
 from tests.support.waiting import PATIENCE
 

@@ -11,10 +11,11 @@ from contextvars import ContextVar
 import pytest
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage import Side, bounds, deadlines, workers
+from cpreplicate.storage import Side
 from cpreplicate.storage.base import NoAnswer, Transient
-from cpreplicate.storage.cancellation import cancellable
-from cpreplicate.storage.deadlines import Deadline
+from cpreplicate.storage.waiting import bounds, deadlines, workers
+from cpreplicate.storage.waiting.cancellation import cancellable
+from cpreplicate.storage.waiting.deadlines import Deadline
 
 HANGS = 1800  # seconds that only a hang meets
 PLACE = "hdfs://dcA"
@@ -193,8 +194,8 @@ def test_an_instant_that_is_over_or_before_which_something_was_answered_shortens
 
 LEAVES_A_CALL = """
 import sys, threading
-from cpreplicate.storage.closing import PromptExit
-from cpreplicate.storage.deadlines import Deadline
+from cpreplicate.storage.waiting.closing import PromptExit
+from cpreplicate.storage.waiting.deadlines import Deadline
 ends = PromptExit()
 try:
     Deadline(0.1, "hdfs://dcA", "x").call(threading.Event().wait)

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from cpreplicate.storage.closing import close_promptly
+from cpreplicate.storage.waiting.closing import close_promptly
 from tests.support.waiting import PATIENCE
 
 A_CLOSE_THAT_SLEEPS = """
 import atexit, sys, threading, time
-from cpreplicate.storage.closing import PromptExit, close_promptly
+from cpreplicate.storage.waiting.closing import PromptExit, close_promptly
 
 printed = threading.Event()
 

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage import workers
 from cpreplicate.storage.base import NoAnswer
-from cpreplicate.storage.bounds import answered, limit
-from cpreplicate.storage.workers import Assignment, Call, LeftBehind
+from cpreplicate.storage.waiting import workers
+from cpreplicate.storage.waiting.bounds import answered, limit
+from cpreplicate.storage.waiting.workers import Assignment, Call, LeftBehind
 
 T = TypeVar("T")
 OPTION = "deadline"

@@ -16,9 +16,9 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, Protocol
 
-from cpreplicate.storage import cancellation
 from cpreplicate.storage.base import NoAnswer, Transient
-from cpreplicate.storage.side_call import SideCall
+from cpreplicate.storage.waiting import cancellation
+from cpreplicate.storage.waiting.side_call import SideCall
 
 # Seconds between two looks at the calls. The callers do not look themselves: hundreds of threads
 # that wake up for it would cost as much as the work.

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from cpreplicate.storage.cancellation import cancellable
-from cpreplicate.storage.side_call import all_ended, in_thread
+from cpreplicate.storage.waiting.cancellation import cancellable
+from cpreplicate.storage.waiting.side_call import all_ended, in_thread
 from tests.support.waiting import PATIENCE
 
 

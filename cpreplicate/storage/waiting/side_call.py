@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from cpreplicate.storage.cancellation import go_on
+from cpreplicate.storage.waiting.cancellation import go_on
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -13,8 +13,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-from cpreplicate.storage import deadlines
-from cpreplicate.storage.side_call import SideCall, in_thread
+from cpreplicate.storage.waiting import deadlines
+from cpreplicate.storage.waiting.side_call import SideCall, in_thread
 
 # Closes at once that are worth further calls. Where more files are in flight, waiting costs
 # nothing, and the calls would.
