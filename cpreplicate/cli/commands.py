@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import exit_codes, groups, options, service_options, services, upkeep_options
+from cpreplicate.cli import exit_codes, groups, services
 from cpreplicate.cli.config import VARIABLE, load_config
-from cpreplicate.cli.kinds import absolute
 from cpreplicate.cli.metrics_file import sync_metrics, verify_metrics
-from cpreplicate.cli.option import files, location
+from cpreplicate.cli.options import options, service_options, upkeep_options
+from cpreplicate.cli.options.kinds import absolute
+from cpreplicate.cli.options.option import files, location
 from cpreplicate.cli.report_file import WritePage, page_writer
 from cpreplicate.cli.requests import (
     build,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.option import PREFIX
+from cpreplicate.cli.options.option import PREFIX
 from cpreplicate.errors import UsageError
 
 if TYPE_CHECKING:

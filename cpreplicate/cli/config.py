@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import click
 
-from cpreplicate.cli.kinds import absolute, is_property_name, refuse_no_value
-from cpreplicate.cli.option import command_that_is_shown, inherited
-from cpreplicate.cli.places import PLACES, places_of
-from cpreplicate.cli.places import use as use_places
+from cpreplicate.cli.options.kinds import absolute, is_property_name, refuse_no_value
+from cpreplicate.cli.options.named_places import PLACES, places_of
+from cpreplicate.cli.options.named_places import use as use_places
+from cpreplicate.cli.options.option import command_that_is_shown, inherited
 from cpreplicate.cli.toml_file import FileTable, TomlFile
 from cpreplicate.cli.toml_options import (
     by_name,

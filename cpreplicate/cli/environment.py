@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import click
 
 from cpreplicate.cli.config import VARIABLE
-from cpreplicate.cli.option import PREFIX
+from cpreplicate.cli.options.option import PREFIX
 from cpreplicate.cli.signals import VARIABLE as STOP_WITHIN
 from cpreplicate.cli.toml_options import options_of
 from cpreplicate.errors import UsageError

@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from cpreplicate.cli import (
-    config,
-    exit_codes,
-    options,
-    service_options,
-    services,
-    signals,
-)
+from cpreplicate.cli import config, exit_codes, services, signals
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config import add_storages, storages_of
 from cpreplicate.cli.metrics_file import fleet_metrics
-from cpreplicate.cli.option import OptionParameter, files, given
+from cpreplicate.cli.options import options, service_options
+from cpreplicate.cli.options.option import OptionParameter, files, given
 from cpreplicate.cli.report_file import page_writer
 from cpreplicate.cli.requests import (
     build,

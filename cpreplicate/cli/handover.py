@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli import exit_codes, options, upkeep_options
+from cpreplicate.cli import exit_codes
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.fleet import every_replica
-from cpreplicate.cli.option import files, location
+from cpreplicate.cli.options import options, upkeep_options
+from cpreplicate.cli.options.option import files, location
 from cpreplicate.cli.rebase import asked_kafka
 from cpreplicate.cli.requests import (
     build,

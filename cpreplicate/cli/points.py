@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli import exit_codes, options, upkeep_options
+from cpreplicate.cli import exit_codes
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.option import files, location
+from cpreplicate.cli.options import options, upkeep_options
+from cpreplicate.cli.options.option import files, location
 from cpreplicate.cli.report_file import page_writer
 from cpreplicate.cli.requests import sides_of, start_narration
 from cpreplicate.cli.results import show_read

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import exit_codes, options, upkeep_options
+from cpreplicate.cli import exit_codes
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.option import files, location
+from cpreplicate.cli.options import options, upkeep_options
+from cpreplicate.cli.options.option import files, location
 from cpreplicate.cli.requests import build, start_narration, target_side
 from cpreplicate.cli.results import show_change, show_read
 from cpreplicate.cli.selection import selected

@@ -15,9 +15,9 @@ import click
 from click.core import ParameterSource
 
 from cpreplicate.cli.config import STORAGES, spark_properties, used_file
-from cpreplicate.cli.kinds import is_directory
-from cpreplicate.cli.option import command_that_is_shown, deciding
-from cpreplicate.cli.options import KEEP
+from cpreplicate.cli.options.kinds import is_directory
+from cpreplicate.cli.options.option import command_that_is_shown, deciding
+from cpreplicate.cli.options.options import KEEP
 from cpreplicate.cli.report_file import refuse_in_replica, refuse_unwritable
 from cpreplicate.cli.toml_options import options_of
 from cpreplicate.core import uri
@@ -29,7 +29,7 @@ from cpreplicate.storage.sides import Options
 from cpreplicate.storage.wrappers.limits import new_limits
 
 if TYPE_CHECKING:
-    from cpreplicate.cli.amounts import ByteRate
+    from cpreplicate.cli.options.amounts import ByteRate
     from cpreplicate.core.retention import Retention, StatedBy
     from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.operations.verify.verify import Sample

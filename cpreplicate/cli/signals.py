@@ -92,7 +92,7 @@ def least_to_stop() -> float:
     text = os.environ.get(VARIABLE, "").strip()
     if not text:
         return 0.0
-    from cpreplicate.cli.amounts import seconds
+    from cpreplicate.cli.options.amounts import seconds
 
     try:
         return seconds(text)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import options, upkeep_options
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config import add_storages
 from cpreplicate.cli.fleet import jobs_of
-from cpreplicate.cli.kinds import absolute
-from cpreplicate.cli.option import files, given
+from cpreplicate.cli.options import options, upkeep_options
+from cpreplicate.cli.options.kinds import absolute
+from cpreplicate.cli.options.option import files, given
 from cpreplicate.cli.rebase import asked_kafka
 from cpreplicate.cli.report_file import page_writer
 from cpreplicate.cli.requests import sides_of, start_narration

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli.kinds import TEXT
-from cpreplicate.cli.option import OptionParameter
+from cpreplicate.cli.options.kinds import TEXT
+from cpreplicate.cli.options.option import OptionParameter
 from cpreplicate.cli.toml_file import FileTable
 from cpreplicate.errors import CpreplicateError
 

@@ -15,7 +15,7 @@ import click
 
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.groups import GroupedCommand
-from cpreplicate.cli.option import GROUPS, OptionParameter
+from cpreplicate.cli.options.option import GROUPS, OptionParameter
 from cpreplicate.output import metrics
 from tests.support import pages as documented_pages
 

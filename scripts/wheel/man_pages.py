@@ -15,7 +15,7 @@ from cpreplicate import __version__
 from cpreplicate.cli import commands as _commands
 from cpreplicate.cli.config import MACHINE, VARIABLE
 from cpreplicate.cli.groups import GroupedCommand
-from cpreplicate.cli.option import GROUPS, OptionParameter
+from cpreplicate.cli.options.option import GROUPS, OptionParameter
 
 PROGRAM = "cpreplicate"
 _WIDTH = 74

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from cpreplicate.cli import completion
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.option import OptionParameter
+from cpreplicate.cli.options.option import OptionParameter
 from tests.support.commandline import printed
 
 ZSH = Path(__file__).parents[1] / "support" / "completing.zsh"

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from cpreplicate.cli import doctor, fleet, maintenance
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.config import with_options
-from cpreplicate.cli.option import GROUPS
+from cpreplicate.cli.options.option import GROUPS
 
 COMMANDS = sorted(cli.commands)
 OPERATIONS = sorted(with_options(cli.commands))  # not `help` and the like

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import click
 import pytest
 
-from cpreplicate.cli import kinds
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.option import OptionParameter
+from cpreplicate.cli.options import kinds
+from cpreplicate.cli.options.option import OptionParameter
 from tests.support.commandline import printed
 from tests.support.jobs import JOB
 from tests.support.replicas import FILES, NEXT, synced

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli import kinds
-from cpreplicate.cli.option import Option
+from cpreplicate.cli.options import kinds
+from cpreplicate.cli.options.option import Option
 
 _VALUES = {
     kinds.FLAG: "true",

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cpreplicate.cli import kinds
-from cpreplicate.cli.option import basic, limit, output, path, spark, storage
+from cpreplicate.cli.options import kinds
+from cpreplicate.cli.options.option import basic, limit, output, path, spark, storage
 
 DRY_RUN = basic("dry-run", "Show what would be done, and change nothing.", short="-n")
 ACTIONS = output("actions", "List every file instead of totals.")

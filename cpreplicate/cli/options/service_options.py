@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cpreplicate.cli import kinds
-from cpreplicate.cli.option import basic, service
+from cpreplicate.cli.options import kinds
+from cpreplicate.cli.options.option import basic, service
 
 JOB_NAME = basic(
     "name",

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from cpreplicate.cli.amounts import byte_rate, call_rate, seconds, size
+from cpreplicate.cli.options.amounts import byte_rate, call_rate, seconds, size
 from cpreplicate.core.timetable import DAY, constant
 from tests.support.commandline import printed
 from tests.support.jobs import JOB, write_checkpoint

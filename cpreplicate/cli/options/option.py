@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli.kinds import FLAG, LOCATION, TEXT, Kind
+from cpreplicate.cli.options.kinds import FLAG, LOCATION, TEXT, Kind
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli.amounts import OFF, byte_rate, call_rate, count, seconds, size
-from cpreplicate.cli.places import placed
+from cpreplicate.cli.options.amounts import OFF, byte_rate, call_rate, count, seconds, size
+from cpreplicate.cli.options.named_places import placed
 from cpreplicate.core import uri
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import UsageError

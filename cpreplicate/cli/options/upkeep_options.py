@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cpreplicate.cli import kinds
-from cpreplicate.cli.option import Option, basic, limit, path, storage
-from cpreplicate.cli.options import MAX_DELETE, PATHS, PROMOTED
+from cpreplicate.cli.options import kinds
+from cpreplicate.cli.options.option import Option, basic, limit, path, storage
+from cpreplicate.cli.options.options import MAX_DELETE, PATHS, PROMOTED
 
 SELECTED_JOB = basic(
     "job",
