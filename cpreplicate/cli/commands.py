@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cpreplicate.cli import exit_codes, groups, services
-from cpreplicate.cli.config import VARIABLE, load_config
+from cpreplicate.cli.files.config import VARIABLE, load_config
 from cpreplicate.cli.metrics_file import sync_metrics, verify_metrics
 from cpreplicate.cli.options import options, service_options, upkeep_options
 from cpreplicate.cli.options.kinds import absolute

@@ -9,8 +9,8 @@ import click
 
 from cpreplicate.cli import groups
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.config import MACHINE, VARIABLE, read_file, used_file
-from cpreplicate.cli.config_schema import schema
+from cpreplicate.cli.files.config import MACHINE, VARIABLE, read_file, used_file
+from cpreplicate.cli.files.config_schema import schema
 from cpreplicate.cli.options.option import files, given
 from cpreplicate.errors import NotThere
 

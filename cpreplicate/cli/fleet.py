@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from cpreplicate.cli import config, exit_codes, services, signals
+from cpreplicate.cli import exit_codes, services, signals
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.config import add_storages, storages_of
+from cpreplicate.cli.files import config
+from cpreplicate.cli.files.config import add_storages, storages_of
+from cpreplicate.cli.files.toml_file import FileTable, TomlFile
+from cpreplicate.cli.files.toml_options import (
+    checked,
+    converted,
+    parameters_of,
+    refuse_two_spellings,
+    spelled,
+)
 from cpreplicate.cli.metrics_file import fleet_metrics
 from cpreplicate.cli.options import options, service_options
 from cpreplicate.cli.options.option import OptionParameter, files, given
@@ -26,14 +35,6 @@ from cpreplicate.cli.requests import (
     sync_request,
 )
 from cpreplicate.cli.results import show_change, show_read
-from cpreplicate.cli.toml_file import FileTable, TomlFile
-from cpreplicate.cli.toml_options import (
-    checked,
-    converted,
-    parameters_of,
-    refuse_two_spellings,
-    spelled,
-)
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cpreplicate.cli.config import used_file
-from cpreplicate.cli.toml_options import options_of
+from cpreplicate.cli.files.config import used_file
+from cpreplicate.cli.files.toml_options import options_of
 
 if TYPE_CHECKING:
     from cpreplicate.output import Form

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from cpreplicate.cli import environment, failures
-from cpreplicate.cli.config import load_config_of_command
+from cpreplicate.cli.files.config import load_config_of_command
+from cpreplicate.cli.files.toml_options import options_of
 from cpreplicate.cli.form import form_asked
 from cpreplicate.cli.options.option import GROUPS, Option, OptionParameter, files
-from cpreplicate.cli.toml_options import options_of
 
 _LAST_GROUP = GROUPS[-1]
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from cpreplicate.cli.config import STORAGES, spark_properties, used_file
+from cpreplicate.cli.files.config import STORAGES, spark_properties, used_file
+from cpreplicate.cli.files.toml_options import options_of
 from cpreplicate.cli.options.kinds import is_directory
 from cpreplicate.cli.options.option import command_that_is_shown, deciding
 from cpreplicate.cli.options.options import KEEP
 from cpreplicate.cli.report_file import refuse_in_replica, refuse_unwritable
-from cpreplicate.cli.toml_options import options_of
 from cpreplicate.core import uri
 from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import Limits, Side, Sides, WriteSettings

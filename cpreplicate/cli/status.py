@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.config import add_storages
+from cpreplicate.cli.files.config import add_storages
+from cpreplicate.cli.files.toml_file import TomlFile
 from cpreplicate.cli.fleet import jobs_of
 from cpreplicate.cli.options import options, upkeep_options
 from cpreplicate.cli.options.kinds import absolute
@@ -18,7 +19,6 @@ from cpreplicate.cli.rebase import asked_kafka
 from cpreplicate.cli.report_file import page_writer
 from cpreplicate.cli.requests import sides_of, start_narration
 from cpreplicate.cli.results import show_read
-from cpreplicate.cli.toml_file import TomlFile
 from cpreplicate.errors import NotThere
 
 if TYPE_CHECKING:

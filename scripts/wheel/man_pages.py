@@ -13,7 +13,7 @@ import click
 
 from cpreplicate import __version__
 from cpreplicate.cli import commands as _commands
-from cpreplicate.cli.config import MACHINE, VARIABLE
+from cpreplicate.cli.files.config import MACHINE, VARIABLE
 from cpreplicate.cli.groups import GroupedCommand
 from cpreplicate.cli.options.option import GROUPS, OptionParameter
 

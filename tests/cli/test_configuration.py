@@ -10,10 +10,10 @@ import click
 import jsonschema
 import pytest
 
-from cpreplicate.cli import config
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.config_schema import schema
-from cpreplicate.cli.toml_options import by_name, is_general
+from cpreplicate.cli.files import config
+from cpreplicate.cli.files.config_schema import schema
+from cpreplicate.cli.files.toml_options import by_name, is_general
 from tests.support.commandline import printed
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES

@@ -8,7 +8,7 @@ import pytest
 
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.environment import known
-from cpreplicate.cli.toml_options import options_of
+from cpreplicate.cli.files.toml_options import options_of
 from tests.support.commandline import printed
 from tests.support.jobs import JOB
 from tests.support.replicas import FILES, synced

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from cpreplicate.cli import doctor, fleet, maintenance
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.config import with_options
+from cpreplicate.cli.files.config import with_options
 from cpreplicate.cli.options.option import GROUPS
 
 COMMANDS = sorted(cli.commands)

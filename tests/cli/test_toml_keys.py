@@ -11,12 +11,12 @@ from click.core import ParameterSource
 
 import cpreplicate.cli
 from cpreplicate.cli.commands import cli
+from cpreplicate.cli.files.toml_file import TomlFile
+from cpreplicate.cli.files.toml_options import by_name, is_general, options_of, parameters_of
 from cpreplicate.cli.fleet import _configured
 from cpreplicate.cli.options import options
 from cpreplicate.cli.options.kinds import FLAG
 from cpreplicate.cli.services import FollowOptions, ServiceOptions
-from cpreplicate.cli.toml_file import TomlFile
-from cpreplicate.cli.toml_options import by_name, is_general, options_of, parameters_of
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.retention import Retention
 from cpreplicate.operations.handover.promote import PromoteRequest

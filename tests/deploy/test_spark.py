@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.cli.config import spark_properties
+from cpreplicate.cli.files.config import spark_properties
 
 DEPLOYED = Path(__file__).resolve().parents[2] / "deploy" / "spark"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli.toml_file import FileTable, TomlFile
+from cpreplicate.cli.files.toml_file import FileTable, TomlFile
 from cpreplicate.core import uri
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.storage.sides import STORAGES

@@ -9,7 +9,7 @@ import pyspark
 import pytest
 from pyspark import SparkConf, SparkContext
 
-from cpreplicate.cli.config import spark_properties
+from cpreplicate.cli.files.config import spark_properties
 from cpreplicate.errors import UsageError
 from cpreplicate.runners import Copy, ExecutionOptions
 from cpreplicate.runners.spark.executors import Differs

@@ -11,12 +11,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from cpreplicate.cli.options.kinds import absolute, is_property_name, refuse_no_value
-from cpreplicate.cli.options.named_places import PLACES, places_of
-from cpreplicate.cli.options.named_places import use as use_places
-from cpreplicate.cli.options.option import command_that_is_shown, inherited
-from cpreplicate.cli.toml_file import FileTable, TomlFile
-from cpreplicate.cli.toml_options import (
+from cpreplicate.cli.files.toml_file import FileTable, TomlFile
+from cpreplicate.cli.files.toml_options import (
     by_name,
     checked,
     converted,
@@ -26,6 +22,10 @@ from cpreplicate.cli.toml_options import (
     refuse_two_spellings,
     spelled,
 )
+from cpreplicate.cli.options.kinds import absolute, is_property_name, refuse_no_value
+from cpreplicate.cli.options.named_places import PLACES, places_of
+from cpreplicate.cli.options.named_places import use as use_places
+from cpreplicate.cli.options.option import command_that_is_shown, inherited
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.hdfs.hadoop_conf import read

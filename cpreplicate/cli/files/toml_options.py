@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from cpreplicate.cli.files.toml_file import FileTable
 from cpreplicate.cli.options.kinds import TEXT
 from cpreplicate.cli.options.option import OptionParameter
-from cpreplicate.cli.toml_file import FileTable
 from cpreplicate.errors import CpreplicateError
 
 

@@ -8,8 +8,8 @@ import click
 import pytest
 
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.config import load
-from cpreplicate.cli.toml_options import options_of
+from cpreplicate.cli.files.config import load
+from cpreplicate.cli.files.toml_options import options_of
 from tests.support.commandline import printed
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import wait_until

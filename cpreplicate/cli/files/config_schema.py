@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli.config import OPTIONS, STORAGE, with_options
+from cpreplicate.cli.files.config import OPTIONS, STORAGE, with_options
+from cpreplicate.cli.files.toml_options import by_name, is_general, parameters_of
 from cpreplicate.cli.options.kinds import TEXT
 from cpreplicate.cli.options.named_places import NAME, PLACES
 from cpreplicate.cli.options.option import OptionParameter
-from cpreplicate.cli.toml_options import by_name, is_general, parameters_of
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"  # what editors of TOML read
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array"}
