@@ -14,7 +14,6 @@ from cpreplicate.cli import (
     completion,
     configuration,
     doctor,
-    failures,
     fleet,
     handover,
     inspection,
@@ -24,7 +23,8 @@ from cpreplicate.cli import (
     status,
 )
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.signals import Stopped, least_to_stop, stop_on_signals, stopped
+from cpreplicate.cli.running import failures
+from cpreplicate.cli.running.signals import Stopped, least_to_stop, stop_on_signals, stopped
 from cpreplicate.storage.waiting.closing import PromptExit
 
 # the other modules add their commands to `cli`

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.groups import GroupedCommand
+from cpreplicate.cli.running.groups import GroupedCommand
 from cpreplicate.version import __version__
 
 _EXIT_CODES = "exit-codes"

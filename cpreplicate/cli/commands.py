@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import exit_codes, groups, services
 from cpreplicate.cli.files.config import VARIABLE, load_config
-from cpreplicate.cli.metrics_file import sync_metrics, verify_metrics
 from cpreplicate.cli.options import options, service_options, upkeep_options
 from cpreplicate.cli.options.kinds import absolute
 from cpreplicate.cli.options.option import files, location
-from cpreplicate.cli.report_file import WritePage, page_writer
-from cpreplicate.cli.requests import (
+from cpreplicate.cli.running import exit_codes, groups, services
+from cpreplicate.cli.running.metrics_file import sync_metrics, verify_metrics
+from cpreplicate.cli.running.report_file import WritePage, page_writer
+from cpreplicate.cli.running.requests import (
     build,
     execution_of,
     planned_sync,
@@ -25,8 +25,8 @@ from cpreplicate.cli.requests import (
     start_narration,
     target_side,
 )
-from cpreplicate.cli.results import listing_of, show_change, show_read, showing_refused_plan
-from cpreplicate.cli.selection import selected
+from cpreplicate.cli.running.results import listing_of, show_change, show_read, showing_refused_plan
+from cpreplicate.cli.running.selection import selected
 from cpreplicate.core.shard import WHOLE
 from cpreplicate.errors import Refused
 from cpreplicate.version import __version__

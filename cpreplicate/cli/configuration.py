@@ -7,11 +7,11 @@ import os
 
 import click
 
-from cpreplicate.cli import groups
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.files.config import MACHINE, VARIABLE, read_file, used_file
 from cpreplicate.cli.files.config_schema import schema
 from cpreplicate.cli.options.option import files, given
+from cpreplicate.cli.running import groups
 from cpreplicate.errors import NotThere
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from cpreplicate.cli import exit_codes
 from cpreplicate.cli.commands import cli, source_and_target
 from cpreplicate.cli.options import options, upkeep_options
 from cpreplicate.cli.rebase import asked_kafka
-from cpreplicate.cli.requests import configured_directories, planned_sync, start_narration
-from cpreplicate.cli.results import show_read
+from cpreplicate.cli.running import exit_codes
+from cpreplicate.cli.running.requests import configured_directories, planned_sync, start_narration
+from cpreplicate.cli.running.results import show_read
 
 _CODES = {
     **exit_codes.REPLICATE,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from cpreplicate.cli import exit_codes, services, signals
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.files import config
 from cpreplicate.cli.files.config import add_storages, storages_of
@@ -22,11 +21,12 @@ from cpreplicate.cli.files.toml_options import (
     refuse_two_spellings,
     spelled,
 )
-from cpreplicate.cli.metrics_file import fleet_metrics
 from cpreplicate.cli.options import options, service_options
 from cpreplicate.cli.options.option import OptionParameter, files, given
-from cpreplicate.cli.report_file import page_writer
-from cpreplicate.cli.requests import (
+from cpreplicate.cli.running import exit_codes, services, signals
+from cpreplicate.cli.running.metrics_file import fleet_metrics
+from cpreplicate.cli.running.report_file import page_writer
+from cpreplicate.cli.running.requests import (
     build,
     execution_of,
     sides_of,
@@ -34,7 +34,7 @@ from cpreplicate.cli.requests import (
     stated_by_file,
     sync_request,
 )
-from cpreplicate.cli.results import show_change, show_read
+from cpreplicate.cli.running.results import show_change, show_read
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli import exit_codes
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.fleet import every_replica
 from cpreplicate.cli.options import options, upkeep_options
 from cpreplicate.cli.options.option import files, location
 from cpreplicate.cli.rebase import asked_kafka
-from cpreplicate.cli.requests import (
+from cpreplicate.cli.running import exit_codes
+from cpreplicate.cli.running.requests import (
     build,
     execution_of,
     sample_of,
@@ -20,8 +20,8 @@ from cpreplicate.cli.requests import (
     start_narration,
     target_side,
 )
-from cpreplicate.cli.results import show_change, show_read, showing_refused_plan
-from cpreplicate.cli.selection import confirm, selected
+from cpreplicate.cli.running.results import show_change, show_read, showing_refused_plan
+from cpreplicate.cli.running.selection import confirm, selected
 
 _ONLY_WITH_ALL = ("include", "skip_lagging", "yes", "sealed_after")
 _NOT_WITH_ALL = (

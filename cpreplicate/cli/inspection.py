@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import exit_codes
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.options import options
 from cpreplicate.cli.options.option import files, location
-from cpreplicate.cli.report_file import page_writer, refuse_unwritable
-from cpreplicate.cli.requests import source_side, start_narration
-from cpreplicate.cli.results import show_read
+from cpreplicate.cli.running import exit_codes
+from cpreplicate.cli.running.report_file import page_writer, refuse_unwritable
+from cpreplicate.cli.running.requests import source_side, start_narration
+from cpreplicate.cli.running.results import show_read
 
 if TYPE_CHECKING:
     from cpreplicate.operations.inspect.references import References

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli import exit_codes
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.metrics_file import sweep_metrics
 from cpreplicate.cli.options import options, upkeep_options
 from cpreplicate.cli.options.option import files, location
-from cpreplicate.cli.requests import build, execution_of, start_narration, target_side
-from cpreplicate.cli.results import listing_of, show_change, show_read, showing_refused_plan
-from cpreplicate.cli.selection import selected
+from cpreplicate.cli.running import exit_codes
+from cpreplicate.cli.running.metrics_file import sweep_metrics
+from cpreplicate.cli.running.requests import build, execution_of, start_narration, target_side
+from cpreplicate.cli.running.results import listing_of, show_change, show_read, showing_refused_plan
+from cpreplicate.cli.running.selection import selected
 
 
 @cli.command(

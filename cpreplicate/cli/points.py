@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli import exit_codes
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.options import options, upkeep_options
 from cpreplicate.cli.options.option import files, location
-from cpreplicate.cli.report_file import page_writer
-from cpreplicate.cli.requests import sides_of, start_narration
-from cpreplicate.cli.results import show_read
-from cpreplicate.cli.selection import select_replica
+from cpreplicate.cli.running import exit_codes
+from cpreplicate.cli.running.report_file import page_writer
+from cpreplicate.cli.running.requests import sides_of, start_narration
+from cpreplicate.cli.running.results import show_read
+from cpreplicate.cli.running.selection import select_replica
 from cpreplicate.errors import NotThere
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import exit_codes
 from cpreplicate.cli.commands import cli
 from cpreplicate.cli.options import options, upkeep_options
 from cpreplicate.cli.options.option import files, location
-from cpreplicate.cli.requests import build, start_narration, target_side
-from cpreplicate.cli.results import show_change, show_read
-from cpreplicate.cli.selection import selected
+from cpreplicate.cli.running import exit_codes
+from cpreplicate.cli.running.requests import build, start_narration, target_side
+from cpreplicate.cli.running.results import show_change, show_read
+from cpreplicate.cli.running.selection import selected
 from cpreplicate.errors import UsageError
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from cpreplicate.cli.options import options, upkeep_options
 from cpreplicate.cli.options.kinds import absolute
 from cpreplicate.cli.options.option import files, given
 from cpreplicate.cli.rebase import asked_kafka
-from cpreplicate.cli.report_file import page_writer
-from cpreplicate.cli.requests import sides_of, start_narration
-from cpreplicate.cli.results import show_read
+from cpreplicate.cli.running.report_file import page_writer
+from cpreplicate.cli.running.requests import sides_of, start_narration
+from cpreplicate.cli.running.results import show_read
 from cpreplicate.errors import NotThere
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.groups import GroupedCommand
 from cpreplicate.cli.options.option import GROUPS, OptionParameter
+from cpreplicate.cli.running.groups import GroupedCommand
 from cpreplicate.output import metrics
 from tests.support import pages as documented_pages
 

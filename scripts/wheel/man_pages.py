@@ -14,8 +14,8 @@ import click
 from cpreplicate import __version__
 from cpreplicate.cli import commands as _commands
 from cpreplicate.cli.files.config import MACHINE, VARIABLE
-from cpreplicate.cli.groups import GroupedCommand
 from cpreplicate.cli.options.option import GROUPS, OptionParameter
+from cpreplicate.cli.running.groups import GroupedCommand
 
 PROGRAM = "cpreplicate"
 _WIDTH = 74

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parent.parent.parent
-TESTS = ("tests/cli/test_missing_values.py", "tests/cli/test_environment.py")
+TESTS = ("tests/cli/test_missing_values.py", "tests/cli/running/test_environment.py")
 LONGEST = 1200  # seconds of all these tests, on a busy machine
 [LOWEST] = re.findall(r'"click>=([\d.]+)",\n    "fsspec', (PROJECT / "pyproject.toml").read_text())
 

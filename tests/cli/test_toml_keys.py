@@ -16,7 +16,7 @@ from cpreplicate.cli.files.toml_options import by_name, is_general, options_of, 
 from cpreplicate.cli.fleet import _configured
 from cpreplicate.cli.options import options
 from cpreplicate.cli.options.kinds import FLAG
-from cpreplicate.cli.services import FollowOptions, ServiceOptions
+from cpreplicate.cli.running.services import FollowOptions, ServiceOptions
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.retention import Retention
 from cpreplicate.operations.handover.promote import PromoteRequest

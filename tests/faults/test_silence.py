@@ -109,7 +109,7 @@ def test_a_signal_ends_a_sync_that_waits_for_a_silent_server(
 
 NOTHING_ENDS_IT = """
 import threading
-from cpreplicate.cli.signals import stop_on_signals
+from cpreplicate.cli.running.signals import stop_on_signals
 
 stop_on_signals()
 try:

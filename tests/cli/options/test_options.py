@@ -8,7 +8,7 @@ from cpreplicate.cli.commands import cli
 from cpreplicate.cli.files.toml_options import options_of
 from cpreplicate.cli.options import options
 from cpreplicate.cli.options.option import GROUPS
-from cpreplicate.cli.requests import build, execution_of, planned_sync, sample_of, sides_of
+from cpreplicate.cli.running.requests import build, execution_of, planned_sync, sample_of, sides_of
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.retention import Retention
 from cpreplicate.operations.handover.promote import PromoteRequest

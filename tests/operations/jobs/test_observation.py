@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from cpreplicate.cli.metrics_file import sync_metrics
+from cpreplicate.cli.running.metrics_file import sync_metrics
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import Obstructed, Refused, Sealed, obstacle_of
 from cpreplicate.operations.handover.promote import PromoteRequest, promote

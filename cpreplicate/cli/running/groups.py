@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli import environment, failures
 from cpreplicate.cli.files.config import load_config_of_command
 from cpreplicate.cli.files.toml_options import options_of
-from cpreplicate.cli.form import form_asked
 from cpreplicate.cli.options.option import GROUPS, Option, OptionParameter, files
+from cpreplicate.cli.running import environment, failures
+from cpreplicate.cli.running.form import form_asked
 
 _LAST_GROUP = GROUPS[-1]
 

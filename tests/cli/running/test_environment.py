@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from cpreplicate.cli.commands import cli
-from cpreplicate.cli.environment import known
 from cpreplicate.cli.files.toml_options import options_of
+from cpreplicate.cli.running.environment import known
 from tests.support.commandline import printed
 from tests.support.jobs import JOB
 from tests.support.replicas import FILES, synced

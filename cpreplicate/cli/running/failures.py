@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cpreplicate.cli.form import form_asked
+from cpreplicate.cli.running.form import form_asked
 from cpreplicate.errors import CpreplicateError, exit_code_of
 
 if TYPE_CHECKING:

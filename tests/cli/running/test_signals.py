@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from cpreplicate.cli import signals
+from cpreplicate.cli.running import signals
 from cpreplicate.errors import UsageError
 from tests.support.waiting import PATIENCE
 
 _WAITS = """
 import signal, sys, threading, time
-from cpreplicate.cli.signals import Stopped, stop_on_signals, stopped
+from cpreplicate.cli.running.signals import Stopped, stop_on_signals, stopped
 
 stop_on_signals()
 
@@ -48,7 +48,7 @@ def test_a_signal_that_another_thread_receives_interrupts_a_wait_of_the_main_thr
 
 _LOSES = """
 import os, signal, sys, threading, time
-from cpreplicate.cli.signals import Stopped, stop_on_signals, stopped
+from cpreplicate.cli.running.signals import Stopped, stop_on_signals, stopped
 
 stop_on_signals()
 sys.unraisablehook = lambda lost: print("lost", lost.exc_type.__name__)
@@ -84,7 +84,7 @@ def test_a_request_to_stop_that_a_finalizer_swallows_is_made_again(name, raised)
 _RETURNS = """
 import os, signal, time
 import cpreplicate.cli as program
-from cpreplicate.cli.signals import Stopped
+from cpreplicate.cli.running.signals import Stopped
 
 class Service:
     def main(self, **_options):

@@ -15,7 +15,7 @@ import urllib.request
 
 import pytest
 
-from cpreplicate.cli.signals import Stopped
+from cpreplicate.cli.running.signals import Stopped
 from cpreplicate.core.clock import Clock
 from cpreplicate.operations.jobs.service import Service
 from cpreplicate.storage.waiting import side_call

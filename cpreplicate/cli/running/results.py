@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from errno import EPIPE
 from typing import TYPE_CHECKING, Any
 
-from cpreplicate.cli import failures
-from cpreplicate.cli.report_file import WritePage
+from cpreplicate.cli.running import failures
+from cpreplicate.cli.running.report_file import WritePage
 from cpreplicate.errors import CpreplicateError, ReportRefused
 
 if TYPE_CHECKING:

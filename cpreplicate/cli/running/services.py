@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli import signals
-from cpreplicate.cli.requests import build
-from cpreplicate.cli.results import show_one_of_many
+from cpreplicate.cli.running import signals
+from cpreplicate.cli.running.requests import build
+from cpreplicate.cli.running.results import show_one_of_many
 from cpreplicate.core.clock import Clock
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import NotThere, UsageError

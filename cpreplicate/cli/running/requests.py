@@ -19,7 +19,7 @@ from cpreplicate.cli.files.toml_options import options_of
 from cpreplicate.cli.options.kinds import is_directory
 from cpreplicate.cli.options.option import command_that_is_shown, deciding
 from cpreplicate.cli.options.options import KEEP
-from cpreplicate.cli.report_file import refuse_in_replica, refuse_unwritable
+from cpreplicate.cli.running.report_file import refuse_in_replica, refuse_unwritable
 from cpreplicate.core import uri
 from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import Limits, Side, Sides, WriteSettings

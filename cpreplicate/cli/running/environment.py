@@ -12,7 +12,7 @@ import click
 from cpreplicate.cli.files.config import VARIABLE
 from cpreplicate.cli.files.toml_options import options_of
 from cpreplicate.cli.options.option import PREFIX
-from cpreplicate.cli.signals import VARIABLE as STOP_WITHIN
+from cpreplicate.cli.running.signals import VARIABLE as STOP_WITHIN
 from cpreplicate.errors import UsageError
 
 _EXECUTOR_PYTHON = f"{PREFIX}_PYTHON"  # read by what scripts/executor_archive.sh builds

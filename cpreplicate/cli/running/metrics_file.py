@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli.report_file import refuse_in_replica
+from cpreplicate.cli.running.report_file import refuse_in_replica
 from cpreplicate.core import uri
 from cpreplicate.errors import Refused, Sealed, TooManyDeletes, exit_code_of, obstacle_of
 
