@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from cpreplicate.cli import (
+from cpreplicate.cli.commands import (
     about,
     completion,
     configuration,
@@ -22,7 +22,7 @@ from cpreplicate.cli import (
     rebase,
     status,
 )
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.running import failures
 from cpreplicate.cli.running.signals import Stopped, least_to_stop, stop_on_signals, stopped
 from cpreplicate.storage.waiting.closing import PromptExit

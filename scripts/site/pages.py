@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.options.option import GROUPS, OptionParameter
 from cpreplicate.cli.running.groups import GroupedCommand
 from cpreplicate.output import metrics

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import click
 
 from cpreplicate import __version__
-from cpreplicate.cli import commands as _commands
+from cpreplicate.cli.commands import replication as _commands
 from cpreplicate.cli.files.config import MACHINE, VARIABLE
 from cpreplicate.cli.options.option import GROUPS, OptionParameter
 from cpreplicate.cli.running.groups import GroupedCommand

@@ -6,8 +6,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cpreplicate.cli import doctor, fleet, maintenance
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands import doctor, fleet, maintenance
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.files.config import with_options
 from cpreplicate.cli.options.option import GROUPS
 

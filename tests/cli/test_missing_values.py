@@ -12,7 +12,7 @@ from typing import NamedTuple
 import click
 import pytest
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.options import kinds
 from cpreplicate.cli.options.option import OptionParameter
 from tests.support.commandline import printed

@@ -8,7 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES
 from tests.support.waiting import PATIENCE

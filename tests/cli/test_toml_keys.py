@@ -10,10 +10,10 @@ import pytest
 from click.core import ParameterSource
 
 import cpreplicate.cli
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.fleet import _configured
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.files.toml_file import TomlFile
 from cpreplicate.cli.files.toml_options import by_name, is_general, options_of, parameters_of
-from cpreplicate.cli.fleet import _configured
 from cpreplicate.cli.options import options
 from cpreplicate.cli.options.kinds import FLAG
 from cpreplicate.cli.running.services import FollowOptions, ServiceOptions

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from tests.support import parts
 from tests.support.kafka import Kafka
 from tests.support.kafka_flink import CONNECTORS, KafkaJob, write_numbers

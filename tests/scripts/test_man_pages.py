@@ -6,7 +6,7 @@ import subprocess
 import click
 import pytest
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from scripts.wheel import man_pages
 
 PAGES = man_pages.pages(0.0)

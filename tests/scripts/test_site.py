@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.output import metrics
 from scripts.site import charts, check, markdown, pages
 

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from cpreplicate import __version__
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from scripts.wheel import sbom
 from tests.scripts.test_man_pages import PAGES
 from tests.support.jobs import JOB, write_checkpoint

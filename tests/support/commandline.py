@@ -17,7 +17,7 @@ from unittest import mock
 from click.testing import CliRunner
 
 from cpreplicate.cli import execute
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.output.log import LogSettings, configure
 from tests.support import documents

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.options.named_places import use
 
 _BLOCK = re.compile(r"(?:^(?: {4,}|\t).*\n?(?:\s*\n(?= {4}))*)+", re.MULTILINE)

@@ -16,7 +16,7 @@ from typing import Any
 
 import jsonschema
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 _VARIANTS = {  # options with which a command prints another document

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from tests.support import documented
 from tests.support.raised import all_texts, texts_of
 

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 from click.testing import CliRunner
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.core.placement import METADATA
 from cpreplicate.errors import NoJob, UsageError
 from cpreplicate.operations.jobs.discovery import JobsUnder

@@ -7,7 +7,7 @@ import sys
 import click
 import pytest
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.files.config import load
 from cpreplicate.cli.files.toml_options import options_of
 from tests.support.commandline import printed

@@ -4,7 +4,7 @@ import click
 import pytest
 from click.core import ParameterSource
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.files.toml_options import options_of
 from cpreplicate.cli.options import options
 from cpreplicate.cli.options.option import GROUPS

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.files.toml_options import options_of
 from cpreplicate.cli.running.environment import known
 from tests.support.commandline import printed

@@ -290,7 +290,7 @@ def test_no_two_files_of_a_replica_hold_the_same_sample(directory):
 
 def test_without_the_option_nothing_of_prometheus_is_imported(directory):
     script = (
-        "import sys; from cpreplicate.cli.commands import cli\n"
+        "import sys; from cpreplicate.cli.commands.replication import cli\n"
         f"cli.main(['sync', 'dcA/{JOB}', 'dcB', '-q'], standalone_mode=False)\n"
         "assert not [name for name in sys.modules if name.startswith('prometheus')]\n"
     )

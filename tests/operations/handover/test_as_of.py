@@ -7,7 +7,7 @@ import shlex
 import pytest
 from click.testing import CliRunner
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.handover import promote

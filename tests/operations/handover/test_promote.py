@@ -10,7 +10,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import Lagging, LeaseHeld, NotThere, Refused, exit_code_of
 from cpreplicate.operations.handover import promote

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.operations.inspect import PackSummary, inspect
 from cpreplicate.operations.inspect.depending import Dependency

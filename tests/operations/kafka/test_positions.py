@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.positions.model import Position, Positions, SourceState
 from cpreplicate.core.uri import Remap

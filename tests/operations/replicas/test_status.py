@@ -8,7 +8,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.operations.replicas.replicas import replicas_below
 from cpreplicate.operations.replicas.status import status
 from cpreplicate.operations.sync import sync

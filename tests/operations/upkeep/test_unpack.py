@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from click.testing import CliRunner
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.core.metadata import decode, rewrite
 from cpreplicate.core.metadata.rewrite import Segment
 from cpreplicate.core.metadata.segments import segments

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.errors import NotThere
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest

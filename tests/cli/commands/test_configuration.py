@@ -10,7 +10,7 @@ import click
 import jsonschema
 import pytest
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.files import config
 from cpreplicate.cli.files.config_schema import schema
 from cpreplicate.cli.files.toml_options import by_name, is_general

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.fleet import jobs_of
+from cpreplicate.cli.commands.rebase import asked_kafka
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.files.config import add_storages
 from cpreplicate.cli.files.toml_file import TomlFile
-from cpreplicate.cli.fleet import jobs_of
 from cpreplicate.cli.options import options, upkeep_options
 from cpreplicate.cli.options.kinds import absolute
 from cpreplicate.cli.options.option import files, given
-from cpreplicate.cli.rebase import asked_kafka
 from cpreplicate.cli.running.report_file import page_writer
 from cpreplicate.cli.running.requests import sides_of, start_narration
 from cpreplicate.cli.running.results import show_read

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.options import options, upkeep_options
 from cpreplicate.cli.options.option import files, location
 from cpreplicate.cli.running import exit_codes

@@ -7,7 +7,7 @@ import os
 
 import click
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.files.config import MACHINE, VARIABLE, read_file, used_file
 from cpreplicate.cli.files.config_schema import schema
 from cpreplicate.cli.options.option import files, given

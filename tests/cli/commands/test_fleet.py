@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.retention import Retention

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.running.groups import GroupedCommand
 from cpreplicate.version import __version__
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.files import config
 from cpreplicate.cli.files.config import add_storages, storages_of
 from cpreplicate.cli.files.toml_file import FileTable, TomlFile

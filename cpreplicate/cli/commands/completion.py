@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.options.option import PREFIX
 from cpreplicate.errors import UsageError
 

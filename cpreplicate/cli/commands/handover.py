@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from cpreplicate.cli.commands import cli
-from cpreplicate.cli.fleet import every_replica
+from cpreplicate.cli.commands.fleet import every_replica
+from cpreplicate.cli.commands.rebase import asked_kafka
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.options import options, upkeep_options
 from cpreplicate.cli.options.option import files, location
-from cpreplicate.cli.rebase import asked_kafka
 from cpreplicate.cli.running import exit_codes
 from cpreplicate.cli.running.requests import (
     build,

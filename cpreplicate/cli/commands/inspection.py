@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.options import options
 from cpreplicate.cli.options.option import files, location
 from cpreplicate.cli.running import exit_codes

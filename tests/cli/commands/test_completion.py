@@ -10,8 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cpreplicate.cli import completion
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands import completion
+from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.options.option import OptionParameter
 from tests.support.commandline import printed
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cpreplicate import __version__
-from cpreplicate.cli.commands import cli
+from cpreplicate.cli.commands.replication import cli
 from tests.support.commandline import printed
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cpreplicate.cli.commands import cli, source_and_target
+from cpreplicate.cli.commands.rebase import asked_kafka
+from cpreplicate.cli.commands.replication import cli, source_and_target
 from cpreplicate.cli.options import options, upkeep_options
-from cpreplicate.cli.rebase import asked_kafka
 from cpreplicate.cli.running import exit_codes
 from cpreplicate.cli.running.requests import configured_directories, planned_sync, start_narration
 from cpreplicate.cli.running.results import show_read
