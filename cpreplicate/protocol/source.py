@@ -19,7 +19,7 @@ from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.storage import FileStatus, Side
 from cpreplicate.storage.base import CHUNK
 from cpreplicate.storage.reading import Reading
-from cpreplicate.storage.resuming import Resuming, read_or_resume
+from cpreplicate.storage.streams.resuming import Resuming, read_or_resume
 
 # Bytes. A larger `_metadata` is read through a window each time it is needed.
 _KEPT_IN_MEMORY = 16 << 20

@@ -24,8 +24,8 @@ from cpreplicate.core import uri
 from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import Limits, Side, Sides, WriteSettings
 from cpreplicate.storage.backends.hdfs.hadoop_conf import read
-from cpreplicate.storage.retry_reports import report_retries_to
 from cpreplicate.storage.sides import Options
+from cpreplicate.storage.waiting.retry_reports import report_retries_to
 from cpreplicate.storage.wrappers.limits import new_limits
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from cpreplicate.core.positions.model import SourceState, Unreadable
 from cpreplicate.protocol.source import MetadataFile
 from cpreplicate.runners import ExecutionOptions, choose_runner
 from cpreplicate.storage import Side, Sides
-from cpreplicate.storage.resuming import resuming
+from cpreplicate.storage.streams.resuming import resuming
 
 _MOST_OF_OPERATOR = 64 << 20  # bytes of elements: over a million partitions
 

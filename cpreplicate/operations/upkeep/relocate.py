@@ -40,7 +40,7 @@ from cpreplicate.protocol.source import MetadataFile, read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import Content
-from cpreplicate.storage.resuming import resuming
+from cpreplicate.storage.streams.resuming import resuming
 
 _PIECE = 4 << 20  # bytes
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from cpreplicate.storage.base import NoAnswer, Storage, Transient, Unreachable
-from cpreplicate.storage.retry_reports import RetryReports
 from cpreplicate.storage.waiting import bounds, cancellation, deadlines
+from cpreplicate.storage.waiting.retry_reports import RetryReports
 from cpreplicate.storage.wrappers.base import READING, StorageWrapper
 
 T = TypeVar("T")

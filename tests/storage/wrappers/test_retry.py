@@ -9,8 +9,8 @@ import pytest
 from cpreplicate.errors import exit_code_of
 from cpreplicate.storage import Transient, Unreachable
 from cpreplicate.storage.base import NoAnswer
-from cpreplicate.storage.retry_reports import RetryReports, report_retries_to
 from cpreplicate.storage.waiting import bounds, deadlines
+from cpreplicate.storage.waiting.retry_reports import RetryReports, report_retries_to
 from cpreplicate.storage.wrappers import retry
 from cpreplicate.storage.wrappers.retry import Pauses, Retrying
 from tests.support.faults import Faulty

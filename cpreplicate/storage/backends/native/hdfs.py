@@ -25,9 +25,9 @@ from cpreplicate.storage.backends.native.errors import ErrorsAt, NativeErrors
 from cpreplicate.storage.backends.native.tokens import named_as_in_tokens
 from cpreplicate.storage.base import CHUNK, Content, NoAnswer, Streamed, refuse_unusable
 from cpreplicate.storage.keytab import Keytab
-from cpreplicate.storage.positioned import PositionedReader
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, new_listing
+from cpreplicate.storage.streams.positioned import PositionedReader
 from cpreplicate.storage.waiting.closing import close_promptly
 from cpreplicate.storage.waiting.deadlines import DEFAULT, Deadline
 from cpreplicate.storage.waiting.work_slots import waiting

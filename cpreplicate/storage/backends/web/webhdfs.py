@@ -28,9 +28,9 @@ from cpreplicate.storage.backends.hdfs.errors import translated
 from cpreplicate.storage.backends.hdfs.kerberos_errors import raised_for_kerberos
 from cpreplicate.storage.backends.web.spnego import Exchange, Spnego
 from cpreplicate.storage.base import CHUNK, Content, NoAnswer, NotAuthenticated, Transient
-from cpreplicate.storage.positioned import PositionedReader
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.statuses import Attributes, FileStatus
+from cpreplicate.storage.streams.positioned import PositionedReader
 from cpreplicate.storage.waiting.bounds import answered, limit
 from cpreplicate.storage.waiting.deadlines import DEFAULT
 

@@ -7,8 +7,8 @@ import io
 from typing import BinaryIO, cast
 
 from cpreplicate.storage.base import CHUNK, Storage, read_up_to
-from cpreplicate.storage.positioned import PositionedReader
 from cpreplicate.storage.reading import Reading
+from cpreplicate.storage.streams.positioned import PositionedReader
 
 
 class Resuming(PositionedReader):

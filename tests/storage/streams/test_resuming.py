@@ -8,7 +8,7 @@ import pytest
 from cpreplicate.protocol import json_files, source
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.storage import Side, Transient, Unreachable
-from cpreplicate.storage.resuming import Resuming, resuming
+from cpreplicate.storage.streams.resuming import Resuming, resuming
 from cpreplicate.storage.wrappers.retry import Pauses, Retrying
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
