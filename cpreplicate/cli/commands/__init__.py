@@ -1,0 +1,1 @@
+"""The commands: options in, one call, its result to `output`."""

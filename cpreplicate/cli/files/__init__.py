@@ -1,0 +1,1 @@
+"""TOML files: options, places, and their schema."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from cpreplicate.cli.files.places import places_of
 from cpreplicate.cli.files.toml_file import FileTable, TomlFile
 from cpreplicate.cli.files.toml_options import (
     by_name,
@@ -23,7 +24,7 @@ from cpreplicate.cli.files.toml_options import (
     spelled,
 )
 from cpreplicate.cli.options.kinds import absolute, is_property_name, refuse_no_value
-from cpreplicate.cli.options.named_places import PLACES, places_of
+from cpreplicate.cli.options.named_places import PLACES
 from cpreplicate.cli.options.named_places import use as use_places
 from cpreplicate.cli.options.option import command_that_is_shown, inherited
 from cpreplicate.core import uri

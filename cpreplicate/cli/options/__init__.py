@@ -1,0 +1,1 @@
+"""Options: kinds of values, and the options of the commands."""

@@ -1,0 +1,1 @@
+"""How a command runs: requests, results, failures and signals."""

@@ -1,0 +1,1 @@
+"""Changes of a replica, and what is checked before one: its place, space, and rights."""

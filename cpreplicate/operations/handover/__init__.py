@@ -1,0 +1,1 @@
+"""Replicas are handed over to jobs, and taken back."""

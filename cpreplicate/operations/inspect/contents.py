@@ -12,8 +12,8 @@ from cpreplicate.core import uri
 from cpreplicate.core.contents import Contents as Handles
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.metadata.handle import DIRECTORY, KINDS
-from cpreplicate.operations.inspect import Inspection, summary_of
 from cpreplicate.operations.inspect.checkpoint import read
+from cpreplicate.operations.inspect.summary import Inspection, summary_of
 from cpreplicate.storage import Side
 
 Ints = npt.NDArray[np.int64]

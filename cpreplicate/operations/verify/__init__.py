@@ -1,0 +1,1 @@
+"""Proofs that a replica can be restored."""

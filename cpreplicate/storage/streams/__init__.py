@@ -1,0 +1,1 @@
+"""Streams of files that are read at positions."""

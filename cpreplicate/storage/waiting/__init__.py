@@ -1,0 +1,1 @@
+"""Calls that are not answered, threads that wait, and how both end."""

@@ -1,0 +1,1 @@
+"""HDFS through Apache Hadoop's own client, in a JVM."""

@@ -1,0 +1,1 @@
+"""The filesystems of this machine."""

@@ -1,0 +1,1 @@
+"""HDFS through hdfs-native, without a JVM."""

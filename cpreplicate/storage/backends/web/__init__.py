@@ -1,0 +1,1 @@
+"""HDFS through its REST protocol."""
