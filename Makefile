@@ -6,7 +6,7 @@ NEEDS_NO_SERVER := -m "not (hdfs or s3 or stores or spark or flink or kafka or k
 PYTEST = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 NOT_NIGHTLY = -m "not (stores or nightly)"
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant spnego fuzz planted lines docs not-run
+.PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant spnego fuzz planted lines house docs not-run
 .PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-install try-kubernetes try-network deploy-check drill clean
 
 help: ## list the targets
@@ -60,11 +60,12 @@ test-stores: setup stores ## each kind of object store, on a real server, which 
 demo: setup java ## replicate a real checkpoint, then the next one incrementally, and verify
 	@sh scripts/demo.sh
 
-lint: setup ## ruff, mypy, the contracts between the layers
+lint: setup ## ruff, mypy, the contracts between the layers, the limits of make house
 	$(BIN)/ruff check cpreplicate deploy tests scripts
 	$(BIN)/ruff format --check cpreplicate deploy tests scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/house.py --check
 
 quick-tests: setup
 	$(BIN)/python -m pytest -q -n 4 --dist worksteal --part main $(NEEDS_NO_SERVER)
@@ -127,6 +128,9 @@ not-run: setup ## the commands of the documentation that no test runs, with the 
 
 lines: setup ## lines of code and of docstrings by folder, now or in REVISION=, and what changed since AGAINST=
 	$(BIN)/python scripts/count_lines.py $(REVISION) $(if $(AGAINST),--against $(AGAINST))
+
+house: setup ## rooms of each folder, and the arrows between them, against their limits
+	$(BIN)/python scripts/house.py
 
 drill: setup maven ## lose a data centre ten times in a row, or DRILLS=, on each version of Flink: docs/drill.md
 	$(BIN)/python scripts/drill.py --drills $(or $(DRILLS),10)

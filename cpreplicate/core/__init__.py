@@ -1,1 +1,1 @@
-"""The pure core: it does no I/O, and imports nothing to install but numpy."""
+"""The pure core: no I/O. It imports numpy and pyarrow, both for columns in memory only."""
