@@ -166,7 +166,7 @@ def test_a_run_that_died_left_the_proof_in_its_journal(tmp_path, monkeypatch):
 
 def test_a_merged_file_that_grew_is_deleted_with_the_last_point_that_needs_it(grown, tmp_path):
     write_checkpoint(tmp_path / "dcA", 3, {"shared/a": 50})
-    run(tmp_path, 3)
+    run(tmp_path, 3, keep=1, keep_less=True)
     assert not (grown / MERGED).exists()
 
 
