@@ -344,7 +344,7 @@ def test_wherever_a_run_dies_an_equal_file_of_another_program_is_never_taken_for
         recorder = Recorder(disk)
         with running_on(disk):
             sync.sync(stage.request(packing=OFF, keep=keep), silent)
-            sync.sync(stage.request(packing=OFF, keep=1), silent)
+            sync.sync(stage.request(packing=OFF, keep=1, keep_less=True), silent)
         touched = {each.uri for each in recorder.points if each.verb not in READS} & theirs
         assert not touched, f"died in state {number} of {len(states)}"
         assert all(disk.is_file(place) for place in theirs)
