@@ -180,7 +180,8 @@ def _promoted(job: JobPromotion, request: PromoteAllRequest, notify: Notify) -> 
     except Exception as error:  # noqa: BLE001  # it concerns this job only
         return _failed(job, error)
     if promotion.verification.restorable:
-        outcome = "can be promoted" if request.dry_run else job.outcome
+        is_new = request.dry_run and job.outcome == "promoted"
+        outcome: Outcome = "can be promoted" if is_new else job.outcome
         return replace(job, outcome=outcome, promotion=promotion)
     problem = f"{promotion.checkpoint} cannot be restored: `cpreplicate verify {job.replica}`"
     return replace(

@@ -68,6 +68,14 @@ def test_a_dry_run_reports_the_same_and_changes_nothing(roots):
     assert "orders: flink run -s " in forms_of(report).text(report)
 
 
+def test_a_dry_run_distinguishes_what_is_sealed_already(roots):
+    roots.add(FIRST, "orders")
+    promoted(roots)
+    roots.add(SECOND, "clicks")
+    found = outcomes(promoted(roots, dry_run=True))
+    assert found == {"orders": ("sealed before", 0), "clicks": ("can be promoted", 0)}
+
+
 def test_a_replica_that_cannot_be_restored_stops_no_other_and_is_listed_first(roots):
     whole = [roots.add(FIRST, "a"), roots.add(THIRD, "c")]
     broken = roots.add(SECOND, "b")
