@@ -21,7 +21,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cpreplicate.operations.inspect import Inspection, OperatorSummary
-from cpreplicate.operations.inspect.contents import Contents
+from cpreplicate.operations.inspect.handle_columns import Contents
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.output.report import page_of
 from cpreplicate.output.report.page import html_of

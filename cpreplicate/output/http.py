@@ -18,9 +18,9 @@ from prometheus_client.exposition import MetricsHandler
 
 from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.errors import UsageError
+from cpreplicate.operations.jobs.coverage import Discovered
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.schedule import Load
-from cpreplicate.operations.jobs.sight import Discovered
 from cpreplicate.operations.jobs.snapshots import SnapshotCounts
 from cpreplicate.output.metrics import registry_of
 from cpreplicate.output.streams import printable, write_message

@@ -20,9 +20,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from cpreplicate.core.clock import MACHINE, Clock
+from cpreplicate.operations.jobs.coverage import Discovered
 from cpreplicate.operations.jobs.observation import SYNC_SECONDS, Observation, Operation
 from cpreplicate.operations.jobs.schedule import Load
-from cpreplicate.operations.jobs.sight import Discovered
 from cpreplicate.operations.jobs.snapshots import SnapshotCounts
 from cpreplicate.version import __version__
 

@@ -30,8 +30,8 @@ from cpreplicate.core.retention import Retention
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations.handover import unseal
 from cpreplicate.operations.sync import content, put_off, sync
+from cpreplicate.operations.sync import earlier_replicas as earlier_replicas
 from cpreplicate.operations.sync import plan as sync_plan
-from cpreplicate.operations.sync import reuse as earlier_replicas
 from cpreplicate.operations.sync.content import Compared
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.request import SyncRequest

@@ -8,9 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cpreplicate import __version__
 from cpreplicate.core.lag import Newest
+from cpreplicate.operations.jobs.coverage import Discovered
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.schedule import Load
-from cpreplicate.operations.jobs.sight import Discovered
 from cpreplicate.output.metrics import (
     DURATIONS,
     FAMILIES,

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from cpreplicate.core.lag import Newest
+from cpreplicate.operations.jobs.coverage import Discovered
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.schedule import Load
-from cpreplicate.operations.jobs.sight import Discovered
 from cpreplicate.output.http import ListenAddress, serve
 from cpreplicate.output.metrics import DURATIONS, FAMILIES, LOAD_GAUGES, UNMATCHED, UNSEEN
 from tests.support.jobs import JOB, write_checkpoint

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from cpreplicate.core.contents import KINDS as STATE_KINDS
 from cpreplicate.core.plan import Action, Keeps, Plan
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
+from cpreplicate.core.state_sizes import KINDS as STATE_KINDS
 from cpreplicate.operations.inspect import Inspection, OperatorSummary
-from cpreplicate.operations.inspect.contents import Contents
+from cpreplicate.operations.inspect.handle_columns import Contents
 from cpreplicate.operations.sync.report import Report
 
 COMMAND = "flink run -s hdfs://b/job/chk-7 JAR"

@@ -168,7 +168,7 @@ def _serve(
         every,
         services.showing_jobs(output),
         notify_service=reload_on_hangup,
-        sight=roots.sight,
+        coverage=roots.coverage,
     )
     return 0
 

@@ -58,7 +58,7 @@ def inspect(
     files added and removed, and about how much compactions wrote.
     """
     from cpreplicate.operations import inspect as operation
-    from cpreplicate.operations.inspect.contents import contents
+    from cpreplicate.operations.inspect.handle_columns import contents
 
     start_narration(values)
     _refuse_together(

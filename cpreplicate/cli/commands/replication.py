@@ -260,7 +260,7 @@ def watch(
         interval,
         services.showing_jobs(output) if one is None else showing_one,
         follow.retire_after,
-        sight=discovery.sight,
+        coverage=discovery.coverage,
         one=one,
     )
 

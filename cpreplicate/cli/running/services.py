@@ -22,13 +22,13 @@ from cpreplicate.errors import NotThere, UsageError
 if TYPE_CHECKING:
     from cpreplicate.flink import FlinkRest
     from cpreplicate.operations.jobs.attempt import Replicated, Show
+    from cpreplicate.operations.jobs.coverage import Coverage
     from cpreplicate.operations.jobs.discovery import JobsUnder
     from cpreplicate.operations.jobs.flink_jobs import FlinkJobs
     from cpreplicate.operations.jobs.job import Discovery
     from cpreplicate.operations.jobs.observation import Observation
     from cpreplicate.operations.jobs.policy import OneJob
     from cpreplicate.operations.jobs.service import Service, ServiceSettings
-    from cpreplicate.operations.jobs.sight import Sight
     from cpreplicate.operations.jobs.snapshots import SnapshotCounts
     from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.output import Form, Listing
@@ -196,7 +196,7 @@ def run_service(
     show: Show,
     retire_after: float | None = None,
     notify_service: Callable[[Service], None] = lambda _service: None,
-    sight: Sight | None = None,
+    coverage: Coverage | None = None,
     one: OneJob | None = None,
 ) -> None:
     """Run a service until this process is stopped, or until the policy of `one` job ends it.
@@ -221,7 +221,9 @@ def run_service(
         )
         settings = options.settings(interval, retire_after, is_for_one=one is not None)
         executor = in_pool(stack.enter_context(ThreadPoolExecutor(1000, "job")))
-        service = Service(discovery, runners, executor, settings, narrate, warn, show, sight, one)
+        service = Service(
+            discovery, runners, executor, settings, narrate, warn, show, coverage, one
+        )
         notify_service(service)
         each_turn = _observed(service, options, stack)
         # the service ends by itself when its grace is over
@@ -326,12 +328,12 @@ def _kept_in_kubernetes(
     if namespace is None:
         return None
     from cpreplicate.kubernetes import connect
+    from cpreplicate.operations.jobs.repeated_lines import RepeatedLines
     from cpreplicate.operations.jobs.snapshots import SnapshotKeeper
-    from cpreplicate.operations.jobs.sparing import Sparing
     from cpreplicate.output.log import write_warning
 
     objects = connect(namespace)
-    warn = Sparing(write_warning, service.clock)
+    warn = RepeatedLines(write_warning, service.clock)
     keeper = SnapshotKeeper(objects, service.restore_points, warn, service.clock)
     return stack.enter_context(keeper).counts
 

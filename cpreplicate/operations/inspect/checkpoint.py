@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, closure
-from cpreplicate.core.contents import Contents, Directories, contents
 from cpreplicate.core.ledger import Member
 from cpreplicate.core.placement import PACKED
+from cpreplicate.core.state_sizes import Contents, Directories, contents
 from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata, segments_of
 from cpreplicate.storage import Side
 

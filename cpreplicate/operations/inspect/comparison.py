@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from cpreplicate.core import uri
-from cpreplicate.core.contents import sums
 from cpreplicate.core.metadata import Operator
 from cpreplicate.core.path_columns import Numbers
+from cpreplicate.core.state_sizes import sums
 from cpreplicate.operations.inspect.checkpoint import Checkpoint, read
 from cpreplicate.operations.inspect.files import NONE, Files, files_of
 from cpreplicate.operations.inspect.summary import completed

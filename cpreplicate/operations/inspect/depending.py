@@ -9,9 +9,9 @@ import numpy as np
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import job_directory
-from cpreplicate.core.contents import FOREIGN, sums
 from cpreplicate.core.placement import FOREIGN as FOREIGN_DIRECTORY
 from cpreplicate.core.placement import JOB_ID
+from cpreplicate.core.state_sizes import FOREIGN, sums
 from cpreplicate.operations.inspect.checkpoint import Checkpoint
 from cpreplicate.protocol.job_record import read_job_record
 

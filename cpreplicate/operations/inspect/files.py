@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cpreplicate.core.contents import KEYED, SHARED
 from cpreplicate.core.path_columns import Numbers, Texts, chosen, concatenated, rows_of, texts
 from cpreplicate.core.placement import Placement, are_replica_paths
+from cpreplicate.core.state_sizes import KEYED, SHARED
 from cpreplicate.operations.inspect.checkpoint import Checkpoint
 from cpreplicate.protocol.manifest import Manifest
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from cpreplicate.core import uri
 from cpreplicate.core.plan import Plan
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.operations.inspect.contents import Contents, contents
+from cpreplicate.operations.inspect.handle_columns import Contents, contents
 from cpreplicate.operations.replicas.points import Points, points
 from cpreplicate.storage import Side, Sides
 

@@ -10,16 +10,9 @@ import numpy as np
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure
-from cpreplicate.core.contents import (
-    CHANGELOG,
-    INLINE,
-    KINDS,
-    PLACES,
-    Contents,
-    sums,
-)
 from cpreplicate.core.metadata import Metadata, handle
 from cpreplicate.core.path_columns import Numbers
+from cpreplicate.core.state_sizes import CHANGELOG, INLINE, KINDS, PLACES, Contents, sums
 from cpreplicate.operations.inspect import dating, earlier
 from cpreplicate.operations.inspect.checkpoint import Checkpoint, read
 from cpreplicate.operations.inspect.dating import Dating

@@ -11,10 +11,10 @@ from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import CpreplicateError, NoJob, NotThere, UsageError, described
+from cpreplicate.operations.jobs.coverage import Coverage
 from cpreplicate.operations.jobs.inquiries import Inquiries
 from cpreplicate.operations.jobs.job import Job, jobs_under
-from cpreplicate.operations.jobs.sight import Sight
-from cpreplicate.operations.jobs.sparing import Sparing
+from cpreplicate.operations.jobs.repeated_lines import RepeatedLines
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.storage import Side
 
@@ -28,11 +28,11 @@ class JobsUnder:
         self, template: SyncRequest, notify: Notify, shard: Shard = WHOLE, clock: Clock = MACHINE
     ) -> None:
         self._root, self._template, self._notify = template.source, template, notify
-        self._sparing = Sparing(notify, clock)
+        self._repeated = RepeatedLines(notify, clock)
         self._shard = shard
         self._known: set[str] = set()
-        self.sight = Sight(clock=clock)
-        self.sight.expect([self._root])
+        self.coverage = Coverage(clock=clock)
+        self.coverage.expect([self._root])
 
     def jobs(self) -> list[Job]:
         """See `Discovery`. Costs one listing. A root without jobs has none yet, or is lost.
@@ -52,13 +52,13 @@ class JobsUnder:
         try:
             sources = jobs_under(self._root, self._template.sides.source)
         except Exception as error:
-            self.sight.failed(self._root, described(error))
+            self.coverage.failed(self._root, described(error))
             is_waiting = isinstance(error, NotThere) and not isinstance(error, NoJob)
             if self._known or not is_waiting:
                 raise
-            self._sparing(f"{error}. Waiting for jobs")
+            self._repeated(f"{error}. Waiting for jobs")
             return []
-        self.sight.answered(self._root)
+        self.coverage.answered(self._root)
         return sources
 
     def _served(self, source: str) -> Job:
@@ -94,12 +94,12 @@ class KnownRoots:
         self._inquiries = Inquiries(patience, clock)
         self._known: dict[str, list[str]] = {}
         self._problems: dict[str, str] = {}
-        self.sight = Sight(clock=clock)
+        self.coverage = Coverage(clock=clock)
 
     def look(self, roots: Iterable[str]) -> None:
         """List the roots, all at the same time."""
         questions = {root: partial(self._list, root) for root in roots}
-        self.sight.expect(questions)
+        self.coverage.expect(questions)
         self._inquiries.ask(questions)
 
     def jobs_under(self, root: str) -> list[str]:
@@ -114,9 +114,9 @@ class KnownRoots:
             is_waiting = isinstance(error, NotThere) and not self._known.get(root)
             before = f"The jobs found below {root} before are followed"
             problem = f"{described(error)}. {'Waiting for jobs' if is_waiting else before}"
-            self.sight.failed(root, problem)
+            self.coverage.failed(root, problem)
         else:
-            self.sight.answered(root)
+            self.coverage.answered(root)
         if problem and problem != self._problems.get(root):
             self._notify(problem)
         self._problems[root] = problem

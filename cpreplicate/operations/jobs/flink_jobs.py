@@ -18,10 +18,10 @@ from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import described
 from cpreplicate.flink import CompletedCheckpoint, FlinkRest, RunningJob
 from cpreplicate.operations.jobs.chosen import Chosen, pattern_word, why_waiting
+from cpreplicate.operations.jobs.coverage import Coverage
 from cpreplicate.operations.jobs.inquiries import Inquiries
 from cpreplicate.operations.jobs.job import Checkpoint, Job
-from cpreplicate.operations.jobs.sight import Sight
-from cpreplicate.operations.jobs.sparing import Sparing
+from cpreplicate.operations.jobs.repeated_lines import RepeatedLines
 from cpreplicate.operations.sync.request import SyncRequest, is_outside_roots
 
 # Seconds for which a job that a JobManager no longer reports is followed by its directory: its last
@@ -53,8 +53,8 @@ class _JobManager:
 
     `names` are those of all jobs that it reported then, also of those that are not followed.
     `failed`: when it did not answer the question for a job's checkpoint. `unread`: why jobs that it
-    reports cannot be followed at all, by the names under which `sight` knows them. `is_left`: it is
-    asked no more.
+    reports cannot be followed at all, by the names under which `coverage` knows them. `is_left`: it
+    is asked no more.
     """
 
     rest: FlinkRest
@@ -89,9 +89,9 @@ class FlinkJobs:
         self._shard = shard
         self._urls, self._connect, self._chosen = urls, connect, chosen
         self._template, self._notify, self._clock = template, notify, clock
-        self._sparing = Sparing(notify, clock)
+        self._repeated = RepeatedLines(notify, clock)
         self._inquiries = Inquiries(patience, clock)
-        self.sight = Sight(chosen.words, clock)
+        self.coverage = Coverage(chosen.words, clock)
         self._lock = threading.Lock()  # JobManagers are asked in threads
         self._managers: dict[str, _JobManager] = {}
         self._urls_read: Sequence[str] = ()
@@ -108,7 +108,7 @@ class FlinkJobs:
             managers = list(self._managers.values())
             jobs = [seen.job for manager in managers for seen in manager.seen.values()]
         names = {job.name for job in jobs}
-        self.sight.matched(self._chosen.matched(names))
+        self.coverage.matched(self._chosen.matched(names))
         self._report_missing(names)
         return [job for job in jobs if job.is_in(self._shard)]
 
@@ -128,9 +128,9 @@ class FlinkJobs:
         except Exception as error:
             if not self._urls_read:
                 raise
-            self._sparing(f"{described(error)}. The URLs read before are used")
+            self._repeated(f"{described(error)}. The URLs read before are used")
         if not self._urls_read:
-            self._sparing("no URL of a JobManager is given. Waiting for one in --flink-file")
+            self._repeated("no URL of a JobManager is given. Waiting for one in --flink-file")
         self._connect_to_new()
         for url in self._managers.keys() - set(self._urls_read):
             self._leave(url)
@@ -138,14 +138,14 @@ class FlinkJobs:
         self._expect()
 
     def _expect(self) -> None:
-        """Let `sight` know the JobManagers; what is no URL is named by its number."""
+        """Let `coverage` know the JobManagers; what is no URL is named by its number."""
         numbered = enumerate(self._urls_read, 1)
         broken = [_number(number) for number, url in numbered if url not in self._managers]
         managers = [self._managers[url] for url in self._urls_read if url in self._managers]
         unread = [name for manager in managers for name in tuple(manager.unread)]
-        self.sight.expect([*(manager.rest.url for manager in managers), *unread, *broken])
+        self.coverage.expect([*(manager.rest.url for manager in managers), *unread, *broken])
         for name in broken:
-            self.sight.failed(name, f"{name} is none of a JobManager")
+            self.coverage.failed(name, f"{name} is none of a JobManager")
 
     def _connect_to_new(self) -> None:
         """Connect to the JobManagers that are new, and report what is no URL without its text."""
@@ -162,7 +162,7 @@ class FlinkJobs:
                 broken.append(number)
                 problem = problem or described(error)
         if broken:
-            self._sparing(
+            self._repeated(
                 f"{len(broken)} of {len(self._urls_read)} URLs of JobManagers are left out, the"
                 f" first is number {broken[0]}: {problem}"
             )
@@ -179,10 +179,10 @@ class FlinkJobs:
 
     def _ask(self, manager: _JobManager) -> None:
         began, overview = self._clock.monotonic(), manager.rest.jobs()
-        self.sight.answered(manager.rest.url)
+        self.coverage.answered(manager.rest.url)
         manager.names = frozenset(_shown(job.name) for job in overview.jobs)
         for text in (*overview.problems, *overview.unclear.values()):
-            self._sparing(text)
+            self._repeated(text)
         reported = [job for job in overview.jobs if self._chosen.has(job.name)]
         ids = {job.job_id for job in reported}
         self._drop_gone(manager, ids | overview.unclear.keys(), began)
@@ -205,9 +205,9 @@ class FlinkJobs:
     def _set_unread(self, manager: _JobManager, unread: dict[str, str]) -> None:
         """Record which jobs are reported and followed by nobody: they have no lag that shows it."""
         manager.unread = unread
-        self.sight.expect_also(unread)
+        self.coverage.expect_also(unread)
         for name, problem in unread.items():
-            self.sight.failed(name, problem)
+            self.coverage.failed(name, problem)
 
     def _ask_of(self, manager: _JobManager, job: RunningJob) -> str | None:
         """Ask for the newest checkpoint of a job; return why that could not be answered, if so."""
@@ -221,11 +221,11 @@ class FlinkJobs:
                 self._follow_by_directory(manager, {job.job_id}, now)
         except Exception as error:  # noqa: BLE001  # it concerns this job only
             problem = described(error)
-            self._sparing(f"{_shown(job.name)}: {problem}")
+            self._repeated(f"{_shown(job.name)}: {problem}")
             self._follow_by_directory(manager, {job.job_id}, now)
             manager.failed[job.job_id] = now
             return problem
-        self.sight.answered(manager.rest.url)  # it may have too many jobs for an interval
+        self.coverage.answered(manager.rest.url)  # it may have too many jobs for an interval
         manager.failed.pop(job.job_id, None)
         return None
 
@@ -249,7 +249,7 @@ class FlinkJobs:
         path = uri.remap(checkpoint.path, self._template.remaps)
         root, name = uri.parent(path), _shown(job.name)
         if refusal := self._refusal(job, checkpoint, path):
-            self._sparing(f"{name}: {refusal}")
+            self._repeated(f"{name}: {refusal}")
             # its own replica, and not that of the job whose directory it may be
             root = uri.join(uri.parent(root), job.job_id)
         request = replace(self._template, source=root, name=job.name)
@@ -326,7 +326,7 @@ class FlinkJobs:
         if problem != manager.problem:
             self._notify(f"{problem}. Its jobs are followed by their directories meanwhile")
         manager.problem = problem
-        self.sight.failed(manager.rest.url, problem)
+        self.coverage.failed(manager.rest.url, problem)
         with self._lock:
             for seen in manager.seen.values():
                 seen.job = replace(seen.job, newest=None)

@@ -65,7 +65,7 @@ class OneJob:
     checkpoint.
     """
 
-    sight = None  # it looks nowhere
+    coverage = None  # it looks nowhere
 
     def __init__(self, request: SyncRequest, may_come: bool, notify: Notify) -> None:
         _refuse_checkpoint(request.source)

@@ -19,14 +19,14 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.errors import described
 from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.jobs.attempt import Attempts, Show
+from cpreplicate.operations.jobs.coverage import Coverage, Discovered
 from cpreplicate.operations.jobs.inquiries import Inquiries
 from cpreplicate.operations.jobs.job import Discovery, Job, by_key, levels_of
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.policy import KeepTrying, Policy
+from cpreplicate.operations.jobs.repeated_lines import RepeatedLines
 from cpreplicate.operations.jobs.restore_point import RestorePoint, restore_point, selected
 from cpreplicate.operations.jobs.schedule import Ending, Load, Schedule, Wanted
-from cpreplicate.operations.jobs.sight import Discovered, Sight
-from cpreplicate.operations.jobs.sparing import Sparing
 from cpreplicate.operations.jobs.state import JobState
 from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage.waiting.cancellation import cancellable
@@ -65,9 +65,9 @@ class ServiceSettings:
 class Service:
     """Follows the jobs that discovery returns, until it is interrupted, or `policy` ends it.
 
-    `show` is called with each sync. `warn` gets the failures, `notify` everything else. `sight` is
-    that of the discovery, if it has one. `executor` begins tries and looks for jobs, and `glances`
-    looks at sources beside these, which hold up no end.
+    `show` is called with each sync. `warn` gets the failures, `notify` everything else. `coverage`
+    is that of the discovery, if it has one. `executor` begins tries and looks for jobs, and
+    `glances` looks at sources beside these, which hold up no end.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class Service:
         notify: Notify,
         warn: Notify,
         show: Show = lambda _replicated: None,
-        sight: Sight | None = None,
+        coverage: Coverage | None = None,
         policy: Policy | None = None,
         clock: Clock = MACHINE,
         glances: Executor = in_thread,
     ) -> None:
         self.clock, self._executor = clock, executor
-        self._sight = sight or Sight(clock=clock)
+        self._coverage = coverage or Coverage(clock=clock)
         self._discovery, self._runners, self._settings = discovery, runners, settings
         self._notify, self._warn = notify, warn
-        self._undiscovered, self._shadowed = Sparing(warn, clock), Sparing(warn, clock)
+        self._undiscovered, self._shadowed = RepeatedLines(warn, clock), RepeatedLines(warn, clock)
         self._schedule = Schedule(settings.slots, settings.interval, settings.max_backoff)
         self._lock = threading.Lock()
         every, again = settings.interval, settings.look_again
@@ -143,10 +143,10 @@ class Service:
         A place that fails, or does not answer in time, counts too: it keeps no other job's service
         from being ready.
         """
-        if not self._sight.was_asked(self._settings.look_within):
+        if not self._coverage.was_asked(self._settings.look_within):
             return False
         with self._lock:
-            return (self._is_discovered or bool(self._sight.places())) and all(
+            return (self._is_discovered or bool(self._coverage.places())) and all(
                 state.observation.tries for state in self._observed()
             )
 
@@ -166,15 +166,15 @@ class Service:
 
     def discovered(self) -> Discovered:
         """Return which places discovery could not look at in time, and which names have no job."""
-        return self._sight.discovered(self._settings.look_within)
+        return self._coverage.discovered(self._settings.look_within)
 
     def is_blind(self, seconds: float) -> bool:
         """Return whether discovery could not look at a place for so many seconds."""
-        return any(self._sight.discovered(seconds).unseen.values())
+        return any(self._coverage.discovered(seconds).unseen.values())
 
     def _remarks_on_discovery(self) -> list[str]:
         discovered = self.discovered()
-        problems = {place.name: place.problem for place in self._sight.places()}
+        problems = {place.name: place.problem for place in self._coverage.places()}
         lines = [
             f"no jobs can be looked for at {name}: {problems.get(name) or 'it does not answer'}"
             for name, is_dark in discovered.unseen.items()

@@ -11,7 +11,7 @@ from cpreplicate.core.lag import is_behind, is_unseen
 from cpreplicate.core.notify import Notify
 from cpreplicate.operations.jobs.job import Checkpoint, Job
 from cpreplicate.operations.jobs.observation import Observation
-from cpreplicate.operations.jobs.sparing import Sparing
+from cpreplicate.operations.jobs.repeated_lines import RepeatedLines
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.storage import Transient
 
@@ -29,7 +29,7 @@ class JobState:
     def __init__(self, job: Job, warn: Notify, look_within: float, clock: Clock = MACHINE) -> None:
         self.job, self.label, self._clock = job, job.name, clock
         self.observation = Observation(job.name, look_within=look_within, known_since=clock.now())
-        self.failures = Sparing(warn, clock)
+        self.failures = RepeatedLines(warn, clock)
         self.done: Checkpoint | None = None
         self.looked = -math.inf
         self.backlog: Backlog | None = None

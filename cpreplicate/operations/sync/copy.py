@@ -19,10 +19,10 @@ from cpreplicate.core.plan import Plan, total
 from cpreplicate.core.reuse import reusing
 from cpreplicate.errors import CopyFailed, SourceMovedOn
 from cpreplicate.operations.change.change import Change, some
-from cpreplicate.operations.sync import incomplete, reuse
+from cpreplicate.operations.sync import earlier_replicas, incomplete
+from cpreplicate.operations.sync.earlier_replicas import with_earlier_replicas
 from cpreplicate.operations.sync.plan import copies, make_plan, repack_tasks
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.reuse import with_earlier_replicas
 from cpreplicate.operations.sync.source import SourceState, search
 from cpreplicate.operations.verify.compare import errors_of
 from cpreplicate.protocol.replica import Replica
@@ -149,8 +149,8 @@ def _copy_within_target(run: SyncChange) -> list[Outcome]:
     The plan copies the rest from the source.
     """
     done: list[Outcome] = []
-    with reuse.leased(run.plan.reused, run.request.sides.target, run.notify) as usable:
-        tasks = reuse.tasks(usable, run.replica, run.plan.packed, run.journal.pack_stem)
+    with earlier_replicas.leased(run.plan.reused, run.request.sides.target, run.notify) as usable:
+        tasks = earlier_replicas.tasks(usable, run.replica, run.plan.packed, run.journal.pack_stem)
         if tasks:
             amount = sizes.size(sum(place.length for place in usable.values()))
             run.notify(f"copying {len(tasks)} files, {amount}, from replicas of earlier jobs")

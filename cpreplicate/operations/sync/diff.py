@@ -19,6 +19,7 @@ from cpreplicate.operations.sync.copy import (
     look_for_copies,
     of_other_lengths,
 )
+from cpreplicate.operations.sync.earlier_replicas import with_earlier_replicas
 from cpreplicate.operations.sync.groups import groups
 from cpreplicate.operations.sync.plan import (
     examined,
@@ -35,7 +36,6 @@ from cpreplicate.operations.sync.report import (
     report_of,
 )
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.reuse import with_earlier_replicas
 from cpreplicate.operations.sync.source import SourceState, read_source, target_replica
 from cpreplicate.protocol import replica_state
 from cpreplicate.protocol.lease import NAME as LEASE

@@ -63,7 +63,7 @@ def test_a_root_that_is_lost_keeps_its_jobs_and_is_reported(tmp_path):
     roots.look([root])
     assert roots.jobs_under(root) == [f"{root}/{ONE}"]
     assert f"The jobs found below {root} before are followed" in lines[-1]
-    [place] = roots.sight.places()
+    [place] = roots.coverage.places()
     assert place.problem == lines[-1]
 
 
@@ -71,15 +71,15 @@ def test_a_root_that_cannot_be_listed_is_a_place_that_was_asked_and_is_unseen(tm
     clock = ManualClock()
     root = f"file:{tmp_path}"
     found = JobsUnder(SyncRequest(root, "file:/dcB"), lambda _line: None, clock=clock)
-    assert not found.sight.was_asked(60.0)
+    assert not found.coverage.was_asked(60.0)
     assert found.jobs() == []
-    assert found.sight.was_asked(60.0)
-    assert found.sight.discovered(60.0).unseen == {root: False}
+    assert found.coverage.was_asked(60.0)
+    assert found.coverage.discovered(60.0).unseen == {root: False}
     clock.pass_(61.0)
-    assert found.sight.discovered(60.0).unseen == {root: True}
+    assert found.coverage.discovered(60.0).unseen == {root: True}
     (tmp_path / ONE).mkdir()
     found.jobs()
-    assert found.sight.discovered(60.0).unseen == {root: False}
+    assert found.coverage.discovered(60.0).unseen == {root: False}
 
 
 def test_a_root_that_does_not_answer_or_fails_unexpectedly_holds_up_no_other(tmp_path):

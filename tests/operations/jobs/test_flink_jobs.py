@@ -164,17 +164,17 @@ def test_a_service_that_starts_during_an_outage_misses_its_jobmanager_and_its_jo
         template = SyncRequest("", "file:/dcB")
         found = FlinkJobs(lambda: urls, connect, chosen, template, lines.append, patience=HANG)
         names = {"2": True, "orders": True, "--include pay-*": True}
-        assert found.sight.discovered(60.0) == ({}, names)
+        assert found.coverage.discovered(60.0) == ({}, names)
         found.jobs()
     unseen = {f"http://{place}": False, "http://127.0.0.1:1": True, "URL number 3": True}
-    assert found.sight.was_asked(60.0)
-    discovered = found.sight.discovered(-1.0)  # as if time had passed
+    assert found.coverage.was_asked(60.0)
+    discovered = found.coverage.discovered(-1.0)  # as if time had passed
     assert discovered.unmatched == {**names, "2": False}
     assert discovered.unseen.keys() == unseen.keys()
-    assert {each.name for each in found.sight.places() if each.problem} == {
+    assert {each.name for each in found.coverage.places() if each.problem} == {
         name for name, is_unseen in unseen.items() if is_unseen
     }
-    assert "secret" not in str(found.sight.places())
+    assert "secret" not in str(found.coverage.places())
 
 
 def test_a_name_that_a_job_has_is_matched():
@@ -187,7 +187,7 @@ def test_a_name_that_a_job_has_is_matched():
         )
         found.jobs()
     unmatched = {"orders": True, "--include pay-*": True, "--include 2*": False}
-    assert found.sight.discovered(60.0).unmatched == unmatched
+    assert found.coverage.discovered(60.0).unmatched == unmatched
 
 
 def named(chosen, lines, answers):
@@ -320,8 +320,8 @@ def test_a_job_behind_one_whose_answer_is_a_failure_is_followed(bad):
 
 def unread(found):
     """Return the places of a discovery that have a problem: they count as unseen in time."""
-    places = [place for place in found.sight.places() if place.problem]
-    assert all(found.sight.discovered(-1.0).unseen[place.name] for place in places)
+    places = [place for place in found.coverage.places() if place.problem]
+    assert all(found.coverage.discovered(-1.0).unseen[place.name] for place in places)
     return [place.name for place in places]
 
 

@@ -13,7 +13,8 @@ import time
 import pytest
 
 from cpreplicate.errors import CopyFailed, Misplaced, NotThere, Refused, Sealed, UsageError
-from cpreplicate.operations.jobs import attempt, sparing
+from cpreplicate.operations.jobs import attempt
+from cpreplicate.operations.jobs import repeated_lines as repeated_lines
 from cpreplicate.operations.sync import sync as sync_operation
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.lease import acquire
@@ -32,7 +33,7 @@ from tests.support.watching import watch
 @pytest.fixture(autouse=True)
 def _no_line_again(monkeypatch):
     """Report an unchanged line once, not once a minute: a slow machine takes longer."""
-    monkeypatch.setattr(sparing, "_UNCHANGED", math.inf)
+    monkeypatch.setattr(repeated_lines, "_UNCHANGED", math.inf)
 
 
 def follow(

@@ -13,9 +13,9 @@ import pytest
 from cpreplicate.core.lag import Newest
 from cpreplicate.errors import SourceBroken, UsageError
 from cpreplicate.operations.handover.promote import PromoteRequest, promote
+from cpreplicate.operations.jobs.coverage import Coverage
 from cpreplicate.operations.jobs.job import Checkpoint, Job
 from cpreplicate.operations.jobs.service import Service, ServiceSettings
-from cpreplicate.operations.jobs.sight import Sight
 from cpreplicate.operations.jobs.state import JobState
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
@@ -73,7 +73,7 @@ def served(tmp_path, number, priority=0, is_discovered=False, **options):
 
 
 @contextlib.contextmanager
-def stepping(discovery, warnings=None, lines=None, sight=None, clock=None, **settings):
+def stepping(discovery, warnings=None, lines=None, coverage=None, clock=None, **settings):
     """A service that does something only when a test lets it."""
     warnings = warnings if warnings is not None else []
     notify = lines.append if lines is not None else lambda _line: None
@@ -87,7 +87,7 @@ def stepping(discovery, warnings=None, lines=None, sight=None, clock=None, **set
             chosen,
             notify,
             warnings.append,
-            sight=sight,
+            coverage=coverage,
             clock=clock,
             glances=glances,
         )
@@ -638,15 +638,15 @@ def test_jobs_are_followed_by_their_directories_while_discovery_does_not_return(
 def test_a_service_is_ready_when_each_place_was_asked_and_names_those_that_failed(tmp_path):
     write(tmp_path, 1, 1)
     clock = ManualClock()
-    sight = Sight(["orders"], clock)
-    sight.expect(["http://jm-1", "http://jm-2"])
-    with stepping(Jobs(served(tmp_path, 1)), sight=sight, clock=clock) as stepped:
+    coverage = Coverage(["orders"], clock)
+    coverage.expect(["http://jm-1", "http://jm-2"])
+    with stepping(Jobs(served(tmp_path, 1)), coverage=coverage, clock=clock) as stepped:
         service = stepped.service
         stepped.step()
         assert replica_ids(service) == {"job-1": 1}
         assert not service.is_ready()
-        sight.answered("http://jm-1")
-        sight.failed("http://jm-2", "it is gone")
+        coverage.answered("http://jm-1")
+        coverage.failed("http://jm-2", "it is gone")
         assert service.is_ready()
         assert service.remarks() == ["no job is followed for: orders"]
         stepped.step(UNSEEN)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cpreplicate.core import uri
-from cpreplicate.core.contents import KINDS as STATE_KINDS
 from cpreplicate.core.sizes import size
+from cpreplicate.core.state_sizes import KINDS as STATE_KINDS
 from cpreplicate.operations.inspect import Inspection
-from cpreplicate.operations.inspect.contents import Contents
+from cpreplicate.operations.inspect.handle_columns import Contents
 from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Column, DataTable, Page

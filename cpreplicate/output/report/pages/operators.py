@@ -9,10 +9,10 @@ from statistics import median
 
 import numpy as np
 
-from cpreplicate.core.contents import KINDS as STATE_KINDS
 from cpreplicate.core.sizes import size
+from cpreplicate.core.state_sizes import KINDS as STATE_KINDS
 from cpreplicate.operations.inspect import SKEWED, OperatorSummary
-from cpreplicate.operations.inspect.contents import Contents
+from cpreplicate.operations.inspect.handle_columns import Contents
 from cpreplicate.output.report.model import Chart, Column, DataTable, Series
 from cpreplicate.output.report.pages.words import label, share
 

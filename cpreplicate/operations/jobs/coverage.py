@@ -33,7 +33,7 @@ class Discovered(NamedTuple):
     unmatched: Mapping[str, bool] = {}
 
 
-class Sight:
+class Coverage:
     """Records what discovery could see. Several threads may use it."""
 
     def __init__(self, names: Iterable[str] = (), clock: Clock = MACHINE) -> None:

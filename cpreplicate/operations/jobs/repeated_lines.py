@@ -10,7 +10,7 @@ from cpreplicate.core.notify import Notify
 _UNCHANGED = 60.0  # seconds before a line is reported again that was reported before
 
 
-class Sparing:
+class RepeatedLines:
     """Reports lines to `notify`, but the same line at most once a minute."""
 
     def __init__(self, notify: Notify, clock: Clock = MACHINE) -> None:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from cpreplicate.core.contents import KINDS as STATE_KINDS
+from cpreplicate.core.state_sizes import KINDS as STATE_KINDS
 from cpreplicate.operations.inspect import references
-from cpreplicate.operations.inspect.contents import contents
+from cpreplicate.operations.inspect.handle_columns import contents
 from cpreplicate.storage import Side
 from tests.support.corpus import ROOT
 

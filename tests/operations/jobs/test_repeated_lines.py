@@ -1,13 +1,13 @@
 """A service reports the same line once a minute."""
 
-from cpreplicate.operations.jobs.sparing import Sparing
+from cpreplicate.operations.jobs.repeated_lines import RepeatedLines
 from tests.support.stepping import ManualClock
 
 
 def test_an_unchanged_message_is_reported_once_a_minute():
     lines: list[str] = []
     clock = ManualClock()
-    notify = Sparing(lines.append, clock)
+    notify = RepeatedLines(lines.append, clock)
     for second in range(0, 150, 10):
         clock.passed = second
         notify("it failed")

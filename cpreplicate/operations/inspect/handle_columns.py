@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cpreplicate.core import uri
-from cpreplicate.core.contents import Contents as Handles
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.metadata.handle import DIRECTORY, KINDS
+from cpreplicate.core.state_sizes import Contents as Handles
 from cpreplicate.operations.inspect.checkpoint import read
 from cpreplicate.operations.inspect.summary import Inspection, summary_of
 from cpreplicate.storage import Side

@@ -7,8 +7,8 @@ import pytest
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
-from cpreplicate.core.contents import KINDS, PLACES, Directories, contents, sums
 from cpreplicate.core.metadata import decode
+from cpreplicate.core.state_sizes import KINDS, PLACES, Directories, contents, sums
 from tests.support.corpus import ROOT
 from tests.support.encoder import (
     ChangelogFiles,
