@@ -457,7 +457,7 @@ def earlier_replica_trusted() -> contextlib.AbstractContextManager[None]:
     """What an earlier replica holds is copied whatever its CRC32C."""
 
     def broken(_copy):
-        def unchecked(uri, new_uri, length, crc32c, side, moved):
+        def unchecked(uri, new_uri, length, crc32c, side, moved, _inside):
             storage = side.storage(uri)
             with storage.open(uri) as stream:
                 data = stream.read()

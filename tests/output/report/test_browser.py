@@ -178,7 +178,7 @@ def test_charts_are_drawn_with_their_finding_for_those_who_do_not_see_them(brows
     assert [title.partition(".")[0] for title in titles] == [
         "Copy, keep and delete by directory",
         "Bytes by operator and kind of state",
-        "Kept checkpoints",
+        "Checkpoints held before the sync",
     ]
     drawn = """[...document.querySelectorAll('canvas')].map((canvas) => {
         const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
@@ -227,7 +227,7 @@ def test_equal_cells_stay_in_the_order_of_the_rows_in_both_directions(wide, tmp_
 
 def test_texts_are_sorted_by_their_characters(wide, tmp_path):
     texts = [f"a/{n * 7919 % 1000:04x}/{'x' * (n % 7)}" for n in range(3000)] + ["a/Ā", "a/Ē", "a"]
-    page = Page("t", "a.", tables=(DataTable("Files", (Column("path", texts),)),))
+    page = Page("t", "a.", tables=(DataTable("Files", Column("path", texts)),))
     (tmp_path / "texts.html").write_text(html_of(page))
     wide.open(tmp_path / "texts.html")
     wide.evaluate("document.querySelector('thead button').click()")
@@ -252,7 +252,7 @@ def test_a_search_finds_rows_whatever_the_case_and_keeps_the_order(wide):
 
 def test_a_search_finds_what_begins_in_the_part_that_all_texts_have_in_common(wide, tmp_path):
     texts = [f"hdfs://a/shared/{n}" for n in range(10)]
-    page = Page("t", "a.", tables=(DataTable("Files", (Column("path", texts),)),))
+    page = Page("t", "a.", tables=(DataTable("Files", Column("path", texts)),))
     (tmp_path / "texts.html").write_text(html_of(page))
     wide.open(tmp_path / "texts.html")
     wide.evaluate("document.querySelector('input').focus()")

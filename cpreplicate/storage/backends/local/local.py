@@ -277,6 +277,8 @@ def _locked(directory: str) -> Iterator[bool]:
 class _Descriptor:
     """An open directory. It is closed even if an exception comes just before `close`."""
 
+    number = -1  # where it cannot be opened
+
     def __init__(self, path: str) -> None:
         self.number = os.open(path, os.O_RDONLY)
 

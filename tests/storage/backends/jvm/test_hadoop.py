@@ -195,7 +195,7 @@ def run():
     def start(code):
         source = (
             "import os, signal, sys, time\n"
-            "from cpreplicate.storage.backends import jvm_launcher\n" + textwrap.dedent(code)
+            "from cpreplicate.storage.backends.jvm import launcher as jvm_launcher\n" + textwrap.dedent(code)
         )
         process = subprocess.Popen(
             [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -254,7 +254,7 @@ def test_the_jvm_survives_the_ctrl_c_that_its_process_catches(run):
 
 def test_a_jvm_that_is_stopped_is_not_waited_for(run):
     process, jvm = run("""
-        from cpreplicate.storage.backends import jvm_client
+        from cpreplicate.storage.backends.jvm import client as jvm_client
         from tests.support import processes
         jvm = jvm_launcher.jvm()
         print(jvm.process.pid, flush=True)
