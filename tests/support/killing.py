@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import os
 import signal
 import subprocess
@@ -22,6 +23,8 @@ from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import NamedTuple
+
+import pyarrow.parquet as pq
 
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.diff import diff
@@ -459,6 +462,17 @@ class Standby:
             for path in self._seen
             if path not in needed and not path.startswith(".cpreplicate/")
         ]
+
+    def recorded(self) -> set[str]:
+        """Files that a manifest or a journal lists as complete."""
+        tables = [
+            pq.read_table(io.BytesIO(data), columns=["path", "length"])
+            for path, data in self._seen.items()
+            if path.startswith(".cpreplicate/") and path.endswith(".parquet")
+            if not path.rpartition("/")[2].startswith(TEMPORARY)
+        ]
+        rows = [row for table in tables for row in table.to_pylist()]
+        return {row["path"] for row in rows if row["length"] is not None}
 
 
 def committed(tree: Tree) -> list[int]:
