@@ -40,7 +40,7 @@ BUILT = (
 OF_SIDES = {  # read by names that are made of these words
     f"{side}_{what}" for side in ("source", "target") for what in ("conf", "keytab", "principal")
 }
-MODULES = sorted(Path(cpreplicate.cli.__file__).parent.glob("*.py"))
+MODULES = sorted(Path(cpreplicate.cli.__file__).parent.rglob("*.py"))
 
 
 def places(command):

@@ -41,7 +41,7 @@ USER = "flink"  # who syncs, not the superuser
 CLIENTS = ["native", parts.rest("hadoop")]
 KIB, MIB = 1 << 10, 1 << 20
 OLD = {f"shared/old-{number}": 2000 + number for number in range(4)}
-NARRATION = ("runner: ", "copying ", "committed ", "deleting ", "reading back ")
+NARRATION = ("comparing ", "runner: ", "copying ", "committed ", "deleting ", "reading back ")
 RETRIES = "; trying again for up to "
 
 

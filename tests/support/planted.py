@@ -118,7 +118,7 @@ BUGS = (
     _bug(
         "unseal does not look at the job",
         "a seal stays while a checkpoint of the job references the replica",
-        (f"{_UPKEEP}.unseal", "_checked", "if request.job is not None", "if False"),
+        ("operations.handover.unseal", "_checked", "if request.job is not None", "if False"),
     ),
     _bug(
         "unseal accepts what nobody recorded",
@@ -149,7 +149,12 @@ BUGS = (
         "linked directories are followed",
         "a directory of a replica that is a symbolic link is refused",
         (_OWNERSHIP, "foreign", "if state.links", "if False"),
-        ("operations.change", "refuse_links", "if storage.real", "if False and storage.real"),
+        (
+            "operations.change.change",
+            "refuse_links",
+            "if storage.real",
+            "if False and storage.real",
+        ),
     ),
     _bug(
         "nothing is looked at under the lease",

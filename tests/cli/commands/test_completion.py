@@ -15,7 +15,7 @@ from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.options.option import OptionParameter
 from tests.support.commandline import printed
 
-ZSH = Path(__file__).parents[1] / "support" / "completing.zsh"
+ZSH = Path(__file__).parents[2] / "support" / "completing.zsh"
 NAMES = {"bash": "cpreplicate", "zsh": "_cpreplicate", "fish": "cpreplicate.fish"}
 each_shell = pytest.mark.parametrize(
     "shell",

@@ -25,7 +25,7 @@ else:
 
 pytestmark = pytest.mark.usefixtures("still_source")
 PIPE = object()
-SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "config.schema.json"
+SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "config.schema.json"
 
 
 @pytest.fixture

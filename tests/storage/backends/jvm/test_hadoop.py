@@ -195,7 +195,8 @@ def run():
     def start(code):
         source = (
             "import os, signal, sys, time\n"
-            "from cpreplicate.storage.backends.jvm import launcher as jvm_launcher\n" + textwrap.dedent(code)
+            "from cpreplicate.storage.backends.jvm import launcher as jvm_launcher\n"
+            + textwrap.dedent(code)
         )
         process = subprocess.Popen(
             [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
