@@ -16,7 +16,7 @@ from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.replica import Replica
 
 NAME = "sealed"
-_MOST_OPERATORS = 1_000  # more would not fit into a small file, and tell no more
+_MOST_OPERATORS = 1_000  # more would not fit into a small file, and prove no more
 
 
 class Seal(NamedTuple):
@@ -45,7 +45,7 @@ def is_sealed(replica: Replica) -> bool:
 def seal(replica: HeldReplica, checkpoint: str, operators: Iterable[str] = ()) -> None:
     """Seal a replica for a job that starts from `checkpoint`. Renew a seal that is there.
 
-    The ids of its `operators` tell that job from others when it has deleted the checkpoint. Raises
+    The ids of its `operators` identify that job when it has deleted the checkpoint. Raises
     `LeaseHeld` if the lease is lost, also if that was found only afterwards.
     """
     fields = {
