@@ -90,8 +90,8 @@ def shortest_prefixes(
     A beginning has at least the extent, and at most the length of the file, if `lengths` are known.
     Files of which none is recorded are left out.
     """
-    bytes_ = np.full(len(paths), _ANY_LENGTH, np.int64)
-    crcs = np.full(len(paths), UNKNOWN, np.int64)
+    bytes_: Numbers = np.full(len(paths), _ANY_LENGTH, np.int64)
+    crcs: Numbers = np.full(len(paths), UNKNOWN, np.int64)
     for table in tables:
         rows = rows_of(paths, table.paths)
         recorded, crc = found(table.bytes, rows, -1), found(table.crcs, rows, UNKNOWN)
