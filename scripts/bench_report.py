@@ -21,7 +21,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cpreplicate.operations.inspect import Inspection, OperatorSummary
-from cpreplicate.operations.inspect.handle_columns import Contents
+from cpreplicate.operations.inspect.handle_columns import HandleColumns
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.output.report import page_of
 from cpreplicate.output.report.page import html_of
@@ -52,7 +52,7 @@ _SEARCH = """(() => {
 })()"""
 
 
-def contents_of(count: int) -> Contents:
+def handles_of(count: int) -> HandleColumns:
     """Return a checkpoint with this number of handles, whose names are random as those of Flink."""
     random = Random(0)
     numbers = np.arange(count, dtype=np.int64)
@@ -68,7 +68,7 @@ def contents_of(count: int) -> Contents:
         f"{root[:-7]}/chk-42", 42, 6, operators, count, count, count, 0, {}, {}, {}
     )
     sizes = np.array([random.randrange(1, 1 << 26) for _ in range(count)], np.int64)
-    return Contents(
+    return HandleColumns(
         inspection,
         operator=numbers * _OPERATORS // count,
         subtask=numbers * _OPERATORS * _SUBTASKS // count % _SUBTASKS,
@@ -82,11 +82,11 @@ def contents_of(count: int) -> Contents:
     )
 
 
-def plan_of_copies(contents: Contents) -> Report:
+def plan_of_copies(handles: HandleColumns) -> Report:
     """Return the plan of the first sync of a checkpoint."""
-    sizes = contents.sizes.tolist()
+    sizes = handles.sizes.tolist()
     named = {
-        f"shared/{str(path)[-36:]}": size for path, size in zip(contents.paths, sizes, strict=True)
+        f"shared/{str(path)[-36:]}": size for path, size in zip(handles.paths, sizes, strict=True)
     }
     return report_of(plan_of(copies=named))
 
@@ -128,10 +128,10 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--times", type=int, default=5)
     words = parser.parse_args()
-    contents = contents_of(words.rows)
+    handles = handles_of(words.rows)
     exceeded = [
-        *_bench("state handles", contents, _COLUMNS_OF_INSPECT, words.times),
-        *_bench("copies", plan_of_copies(contents), _COLUMNS_OF_PLAN, words.times),
+        *_bench("state handles", handles, _COLUMNS_OF_INSPECT, words.times),
+        *_bench("copies", plan_of_copies(handles), _COLUMNS_OF_PLAN, words.times),
     ]
     if exceeded:
         print(f"over the limit: {', '.join(exceeded)}")

@@ -50,7 +50,7 @@ class Directories:
 
 
 @dataclass(frozen=True, eq=False)
-class Contents:
+class StateSizes:
     """The state handles of a checkpoint in columns: one row for each that holds state.
 
     `operator` and `subtask` are as in `Handles`, `kind` and `place` indices into `KINDS` and
@@ -89,9 +89,9 @@ class Contents:
         return sizes
 
 
-def contents(
+def state_sizes(
     metadata: Metadata, needed: Closure, directories: Directories, logical: Mapping[int, str]
-) -> Contents:
+) -> StateSizes:
     """Return the state handles of a checkpoint.
 
     `logical` maps the first byte of a handle that names a pack to the URI that its file would have
@@ -109,7 +109,7 @@ def contents(
     is_state = handles.kind != handle.DIRECTORY
     kind = np.where(handles.part == handle.DELTA, CHANGELOG, _KIND_OF_STATE[handles.state])
     shared, state = _shared(file[is_state], handles.position[is_state], kind[is_state])
-    return Contents(
+    return StateSizes(
         operator=handles.operator[is_state],
         subtask=handles.subtask[is_state],
         kind=kind[is_state],

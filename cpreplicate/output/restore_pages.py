@@ -53,7 +53,7 @@ def _restore(job: str, points: RestorePoints) -> Page:
 
 
 def _point(point: RestorePoint) -> dict[str, Any]:
-    start, sealed = point.starting, point.standing.sealed
+    start, sealed = point.starting, point.restore_state.sealed
     restore = None if start is None else starting_fields(start)
     if restore is not None and sealed is None:
         # who applied them would start the job anew with each checkpoint, from files that go
@@ -98,8 +98,8 @@ def _summary(point: RestorePoint) -> dict[str, Any]:
         "replica": point.replica,
         "path": None if start is None else start.checkpoint,
         "checkpoint": None if start is None else uri.name(start.checkpoint),
-        "checkpoint_completed": timestamp(point.standing.completed),
-        "sealed": None if point.observed is None else point.standing.sealed is not None,
+        "checkpoint_completed": timestamp(point.restore_state.completed),
+        "sealed": None if point.observed is None else point.restore_state.sealed is not None,
         "ready": point.unready is None,
         "not_ready_because": point.unready,
         "observed": timestamp(point.observed),

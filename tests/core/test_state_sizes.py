@@ -8,7 +8,7 @@ import pytest
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import decode
-from cpreplicate.core.state_sizes import KINDS, PLACES, Directories, contents, sums
+from cpreplicate.core.state_sizes import KINDS, PLACES, Directories, state_sizes, sums
 from tests.support.corpus import ROOT
 from tests.support.encoder import (
     ChangelogFiles,
@@ -50,12 +50,12 @@ def test_handles_in_columns_are_of_the_kind_and_in_the_place_of_each_handle(path
     checkpoint = f"file:{path.parent}"
     metadata = decode(path.read_bytes(), checkpoint)
     needed, root = closure(metadata), uri.parent(checkpoint)
-    held = contents(metadata, needed, Directories(checkpoint, root), {})
+    held = state_sizes(metadata, needed, Directories(checkpoint, root), {})
     kinds: Counter[tuple[int | None, str]] = Counter()
     places: Counter[tuple[int | None, str]] = Counter()
     files, counted = [], set()
-    state_sizes = metadata.handles.state_sizes().tolist()
-    for handle, size in zip(metadata.handles, state_sizes, strict=True):
+    sizes = metadata.handles.state_sizes().tolist()
+    for handle, size in zip(metadata.handles, sizes, strict=True):
         if handle.kind != "directory":
             kind = "changelog" if handle.part == "delta" else KIND_OF[handle.state]
             piece = (handle.operator, handle.path, handle.position)
@@ -82,7 +82,7 @@ def held_of(*operators, at="hdfs://dcA/job/chk-1"):
         for number, subtasks in enumerate(operators)
     )
     metadata = decode(bytes(encode(Tree(6, entries, 1)).data), at)
-    return contents(metadata, closure(metadata), Directories(at, uri.parent(at)), {})
+    return state_sizes(metadata, closure(metadata), Directories(at, uri.parent(at)), {})
 
 
 def changes(index, *streams):

@@ -12,7 +12,7 @@ from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.restore_point import restore_point, selected
-from cpreplicate.operations.jobs.standing import Standing
+from cpreplicate.operations.jobs.restore_state import RestoreState
 from cpreplicate.output.restore_pages import page_of
 from cpreplicate.protocol.seal import Seal
 from tests.support.schema import mistakes, schema, undescribed
@@ -29,7 +29,7 @@ def observed(name, job=FIRST, root="hdfs://dcB/r", sealed=None, **more):
     fields = {
         "source_newest": Newest(43, 990.0),
         "replica_newest": Newest(42, 970.0),
-        "standing": Standing(start, 970.0, sealed),
+        "restore_state": RestoreState(start, 970.0, sealed),
         "replica_looked": 995.0,
         "tries": 1,
         **more,
@@ -84,9 +84,9 @@ def test_a_replica_that_is_not_sealed_has_no_manifest_to_apply():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"standing": None, "replica_looked": None}, "the replica was not looked at yet"),
-        ({"standing": Standing()}, "it holds no checkpoint that cpreplicate committed"),
-        ({"standing": Standing(refusal="a link")}, "a link"),
+        ({"restore_state": None, "replica_looked": None}, "the replica was not looked at yet"),
+        ({"restore_state": RestoreState()}, "it holds no checkpoint that cpreplicate committed"),
+        ({"restore_state": RestoreState(refusal="a link")}, "a link"),
         ({"is_lease_held": True}, "another process holds its lease"),
     ],
 )
@@ -99,8 +99,8 @@ def test_a_job_that_cannot_be_promoted_has_the_reason(changes, reason):
 
 def test_a_checkpoint_that_no_claim_mode_restores_has_no_command():
     job = observed("orders")
-    start = replace(job.standing.starting, restore=Restore(None, None, "none is safe"))
-    job.standing = job.standing._replace(starting=start)
+    start = replace(job.restore_state.starting, restore=Restore(None, None, "none is safe"))
+    job.restore_state = job.restore_state._replace(starting=start)
     _, point = ask("/jobs/orders/restore", job, name="restore")
     assert (point["claim_mode"], point["restore"]["command"]) == (None, None)
 
@@ -181,7 +181,9 @@ def test_no_password_of_a_uri_is_answered():
     seal = Seal("chk-42", 900.0)
     jobs = [
         observed("orders", root=root, last_error=error, sealed=seal),
-        observed("orders", root="s3a://key:se:cr%et@other/r", standing=Standing(refusal=error)),
+        observed(
+            "orders", root="s3a://key:se:cr%et@other/r", restore_state=RestoreState(refusal=error)
+        ),
     ]
     _, listed = ask("/jobs", *jobs, name="jobs")
     urls = [each["url"] for each in listed["jobs"]]

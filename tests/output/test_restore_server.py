@@ -15,7 +15,7 @@ from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.restore_point import restore_point, selected
-from cpreplicate.operations.jobs.standing import Standing
+from cpreplicate.operations.jobs.restore_state import RestoreState
 from cpreplicate.output.http import ListenAddress, serve
 from cpreplicate.output.restore_pages import page_of
 from cpreplicate.protocol.seal import Seal
@@ -36,9 +36,9 @@ def observed(name="orders", job="5" * 32, root="hdfs://dcB/r", number=7, **field
     path = f"{replica}/chk-{number}"
     restore = Restore("NO_CLAIM", ("flink", "run", "-s", path, "JAR"), "it is safe")
     starting = Starting(path, restore, {"savepointPath": path}, {"claim": "NO_CLAIM"}, 1234)
-    standing = Standing(starting, 1000.0, fields.pop("sealed", None))
+    restore_state = RestoreState(starting, 1000.0, fields.pop("sealed", None))
     newest = Newest(number, 1000.0)
-    known = {"standing": standing, "replica_looked": 1900.0, "source_newest": newest}
+    known = {"restore_state": restore_state, "replica_looked": 1900.0, "source_newest": newest}
     return Observation(name, replica=replica, **{**known, "replica_newest": newest, **fields})
 
 
@@ -81,13 +81,13 @@ STATES = {
     "unsealed": observed(),
     "sealed": observed(sealed=Seal("chk-7", 1500.0)),
     "unlooked": Observation("new", replica="hdfs://dcB/r/9"),
-    "empty": observed(standing=Standing(), replica_newest=None),
-    "claimed": observed(standing=Standing(sealed=Seal("chk-7", 1500.0))),
-    "foreign": observed(standing=Standing(refusal="a job lives here")),
+    "empty": observed(restore_state=RestoreState(), replica_newest=None),
+    "claimed": observed(restore_state=RestoreState(sealed=Seal("chk-7", 1500.0))),
+    "foreign": observed(restore_state=RestoreState(refusal="a job lives here")),
     "held": observed(is_lease_held=True),
     "failed": observed(last_error="the source is gone", last_exit_code=7),
     "unseen": observed(look_within=1.0),
-    "undated": observed(standing=observed().standing._replace(completed=None)),
+    "undated": observed(restore_state=observed().restore_state._replace(completed=None)),
 }
 
 

@@ -12,7 +12,7 @@ from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
 from cpreplicate.core.state_sizes import KINDS as STATE_KINDS
 from cpreplicate.operations.inspect import Inspection, OperatorSummary
-from cpreplicate.operations.inspect.handle_columns import Contents
+from cpreplicate.operations.inspect.handle_columns import HandleColumns
 from cpreplicate.operations.sync.report import Report
 
 COMMAND = "flink run -s hdfs://b/job/chk-7 JAR"
@@ -62,7 +62,7 @@ def report_of(plan: Plan, **fields: Any) -> Report:
     return Report(plan, starting, **fields)
 
 
-def contents_of(operators: Mapping[str, Sequence[int]], kind: str = "keyed") -> Contents:
+def handles_of(operators: Mapping[str, Sequence[int]], kind: str = "keyed") -> HandleColumns:
     """A checkpoint whose operators have a file of these bytes for each subtask."""
     summaries = tuple(
         OperatorSummary(
@@ -80,7 +80,7 @@ def contents_of(operators: Mapping[str, Sequence[int]], kind: str = "keyed") -> 
         "hdfs://a/job/chk-7", 7, 6, summaries, count, count, whole, 0, {}, {}, {}
     )
     bytes_of = np.array([row[2] for row in rows], np.int64)
-    return Contents(
+    return HandleColumns(
         inspection,
         operator=np.array([row[0] for row in rows], np.int64),
         subtask=np.array([row[1] for row in rows], np.int64),

@@ -58,7 +58,7 @@ def inspect(
     files added and removed, and about how much compactions wrote.
     """
     from cpreplicate.operations import inspect as operation
-    from cpreplicate.operations.inspect.handle_columns import contents
+    from cpreplicate.operations.inspect.handle_columns import handle_columns
 
     start_narration(values)
     _refuse_together(
@@ -74,7 +74,7 @@ def inspect(
         return show_read(operation.compare(checkpoint, later, side, remaps), output)
     page, found = None, None
     if values["report_file"] is not None:
-        found = contents(checkpoint, side, remaps)
+        found = handle_columns(checkpoint, side, remaps)
         checkpoint = found.inspection.checkpoint  # not one that completes meanwhile
         page = page_writer(values["report_file"], found)
     if refs:

@@ -9,7 +9,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, closure
 from cpreplicate.core.ledger import Member
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.state_sizes import Contents, Directories, contents
+from cpreplicate.core.state_sizes import Directories, StateSizes, state_sizes
 from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata, segments_of
 from cpreplicate.storage import Side
 
@@ -46,7 +46,7 @@ class Checkpoint:
     file: MetadataFile
     needed: Closure
     packed: Packed
-    contents: Contents
+    sizes: StateSizes
 
 
 def read(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Checkpoint:
@@ -61,5 +61,5 @@ def read_found(source: Source, side: Side, remaps: Sequence[uri.Remap]) -> Check
     packed = Packed(file, needed, source)
     logical = {start: uri.join(source.root, path) for start, path in packed.paths.items()}
     directories = Directories(source.checkpoint, source.root)
-    held = contents(file.metadata, needed, directories, logical)
-    return Checkpoint(source, file, needed, packed, held)
+    sizes = state_sizes(file.metadata, needed, directories, logical)
+    return Checkpoint(source, file, needed, packed, sizes)

@@ -154,7 +154,7 @@ class _Changes:
             yield NONE, None
 
     def _bytes(self, checkpoint: Checkpoint) -> dict[int, int]:
-        held, operators = checkpoint.contents, checkpoint.file.metadata.operators
+        held, operators = checkpoint.sizes, checkpoint.file.metadata.operators
         totals = sums(held.operator, held.sizes_once(held.operator))
         return {self._numbers[operators[index].id]: total for index, total in totals.items()}
 

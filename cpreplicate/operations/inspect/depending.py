@@ -60,7 +60,7 @@ def _jobs(directory: str) -> tuple[str, ...]:
 
 def _groups(checkpoint: Checkpoint, own: str) -> dict[str, tuple[int, int]]:
     """Return how many files and bytes of other jobs there are, by the directory of the job."""
-    held, files = checkpoint.contents, checkpoint.needed.files
+    held, files = checkpoint.sizes, checkpoint.needed.files
     rows = np.unique(held.file[(held.place == FOREIGN) & (held.file >= 0)])
     plain, packed = rows[rows < held.plain], rows[rows >= held.plain] - held.plain
     codes = files.sources.codes[plain]

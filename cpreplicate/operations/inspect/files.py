@@ -40,7 +40,7 @@ class Files:
 
 def files_of(checkpoint: Checkpoint) -> Files:
     """Return the files of a checkpoint that was read."""
-    held, files, members = checkpoint.contents, checkpoint.needed.files, checkpoint.packed.members
+    held, files, members = checkpoint.sizes, checkpoint.needed.files, checkpoint.packed.members
     count = held.plain + len(members)
     operators, subtasks = (
         _only(held.file, column, count) for column in (held.operator, held.subtask)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from cpreplicate.core import uri
 from cpreplicate.core.plan import Plan
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.operations.inspect.handle_columns import Contents, contents
+from cpreplicate.operations.inspect.handle_columns import HandleColumns, handle_columns
 from cpreplicate.operations.replicas.points import Points, points
 from cpreplicate.storage import Side, Sides
 
@@ -24,7 +24,7 @@ class Overview:
     illustrate a result, and do not change it.
     """
 
-    contents: Contents | None = None
+    handles: HandleColumns | None = None
     history: Points | None = None
     problems: tuple[str, ...] = ()
 
@@ -35,10 +35,10 @@ def of_plan(plan: Plan, is_committed: bool, sides: Sides, remaps: Sequence[uri.R
     A committed one is read in the replica: the source may have withdrawn it meanwhile.
     """
 
-    def read() -> Contents:
+    def read() -> HandleColumns:
         if is_committed:
-            return contents(uri.join(plan.replica, plan.checkpoint), sides.target, ())
-        return contents(plan.source, sides.source, remaps)
+            return handle_columns(uri.join(plan.replica, plan.checkpoint), sides.target, ())
+        return handle_columns(plan.source, sides.source, remaps)
 
     return _overview(read, lambda: points([plan.replica], sides))
 
@@ -49,10 +49,10 @@ def of_replica(replica: str, side: Side) -> Overview:
 
 
 def _overview(
-    read_contents: Callable[[], Contents] | None, read_history: Callable[[], Points] | None
+    read_handles: Callable[[], HandleColumns] | None, read_history: Callable[[], Points] | None
 ) -> Overview:
     problems: list[str] = []
-    found = _read("the operators", read_contents, problems)
+    found = _read("the operators", read_handles, problems)
     history = _read("the kept checkpoints", read_history, problems)
     return Overview(found, history, tuple(problems))
 

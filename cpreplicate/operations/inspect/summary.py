@@ -12,7 +12,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure
 from cpreplicate.core.metadata import Metadata, handle
 from cpreplicate.core.path_columns import Numbers
-from cpreplicate.core.state_sizes import CHANGELOG, INLINE, KINDS, PLACES, Contents, sums
+from cpreplicate.core.state_sizes import CHANGELOG, INLINE, KINDS, PLACES, StateSizes, sums
 from cpreplicate.operations.inspect import dating, earlier
 from cpreplicate.operations.inspect.checkpoint import Checkpoint, read
 from cpreplicate.operations.inspect.dating import Dating
@@ -54,8 +54,8 @@ class OperatorSummary:
     """One operator of a checkpoint.
 
     `bytes` is the state of its handles, also inline, with each file once; `kinds` and `places` are
-    parts of it (see `core.contents`). `files` counts distinct files. `skew` is None if no subtask
-    has state: the state of a coordinator is of none.
+    parts of it (see `core.state_sizes`). `files` counts distinct files. `skew` is None if no
+    subtask has state: the state of a coordinator is of none.
     """
 
     id: str
@@ -139,7 +139,7 @@ def summary_of(
     with_stat: bool = False,
 ) -> Inspection:
     """Return a summary of a checkpoint that was read, as `inspect`."""
-    file, needed, held = checkpoint.file, checkpoint.needed, checkpoint.contents
+    file, needed, held = checkpoint.file, checkpoint.needed, checkpoint.sizes
     metadata, packed = file.metadata, checkpoint.packed
     depends_on = tuple(dependencies(checkpoint))
     outside = {each.directory: each.files for each in depends_on if not each.is_in_replica}
@@ -201,7 +201,7 @@ def _named(
     return found
 
 
-def _operators(metadata: Metadata, held: Contents) -> tuple[OperatorSummary, ...]:
+def _operators(metadata: Metadata, held: StateSizes) -> tuple[OperatorSummary, ...]:
     """Return a summary of each operator."""
     operators = metadata.operators
     state = held.sizes_once(held.operator)

@@ -32,8 +32,8 @@ from cpreplicate.operations.jobs.job import (
 )
 from cpreplicate.operations.jobs.observation import newest_of_replica
 from cpreplicate.operations.jobs.policy import Policy
+from cpreplicate.operations.jobs.restore_state import restore_state_of
 from cpreplicate.operations.jobs.schedule import Ending
-from cpreplicate.operations.jobs.standing import standing_of
 from cpreplicate.operations.jobs.state import JobState
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
@@ -194,14 +194,14 @@ class Attempts:
 
         The try may have failed before it looked at the replica: the source may be lost.
         """
-        known, side = state.observation.standing, job.request.sides.target
+        known, side = state.observation.restore_state, job.request.sides.target
         with (
             suppress(CpreplicateError, OSError, RunnerStopped),
             cancellable(self.runners.raise_if_cancelled),
         ):
-            standing = standing_of(Replica(job.key, side), known)
+            restore_state = restore_state_of(Replica(job.key, side), known)
             with self.lock:
-                state.observation.stands(standing, self.clock.now())
+                state.observation.saw_replica(restore_state, self.clock.now())
 
     def _newest_of_replica(self, state: JobState, job: Job) -> Newest | None:
         """Return what the replica has, after the first try of a process failed."""

@@ -18,7 +18,7 @@ from cpreplicate.core.lag import (
 from cpreplicate.core.placement import CHECKPOINT_NAME
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Obstacle
-from cpreplicate.operations.jobs.standing import Standing
+from cpreplicate.operations.jobs.restore_state import RestoreState
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest, replica_root
 from cpreplicate.protocol import census
@@ -45,7 +45,7 @@ class Observation:
     `last_exit_code` are those of the last try. `looked` is when the newest checkpoint of the source
     was last looked for, and that could be answered. A service does that at least every
     `look_within` seconds, the first time after `known_since`; None for what is no service.
-    `standing` is what the job is started from, as it was when the replica was last looked at:
+    `restore_state` is what the job is started from, as it was when the replica was last looked at:
     `replica_looked`.
     """
 
@@ -70,7 +70,7 @@ class Observation:
     readiness: Readiness | None = None
     """As of the last sync that looked at the replica; None if nobody did."""
     orphan_bytes: int | None = None
-    standing: Standing | None = None
+    restore_state: RestoreState | None = None
     replica_looked: float | None = None
     files: Counter[str] = field(default_factory=Counter)
     """By `copied`, `kept` and `deleted`."""
@@ -127,7 +127,7 @@ class Observation:
         self.replica, self.readiness = report.plan.replica, "ready"
         self.seconds.update(report.phases)
         if not report.plan.repairs:  # that of an older point
-            self.stands(Standing(report.starting, report.completed), now)
+            self.saw_replica(RestoreState(report.starting, report.completed), now)
             self._replicated(report, now)
         if not report.plan.empty:
             self._count(report.plan, frozenset(report.undeleted))
@@ -167,9 +167,9 @@ class Observation:
             self.is_sealed = True if is_sealed else self.is_sealed
             self._see_readiness(is_sealed, obstacle)
 
-    def stands(self, standing: Standing, now: float) -> None:
+    def saw_replica(self, restore_state: RestoreState, now: float) -> None:
         """Record what the replica was seen to hold."""
-        self.standing, self.replica_looked = standing, now
+        self.restore_state, self.replica_looked = restore_state, now
 
     def took(self, seconds: float) -> None:
         """Add the duration of a sync that changed the replica."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 from cpreplicate.core import uri
 from cpreplicate.core.start import Starting
 from cpreplicate.operations.jobs.observation import Observation
-from cpreplicate.operations.jobs.standing import Standing
+from cpreplicate.operations.jobs.restore_state import RestoreState
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class RestorePoint:
 
     name: str
     replica: str
-    standing: Standing
+    restore_state: RestoreState
     observed: float | None
     lag: float | None
     is_unseen: bool
@@ -43,7 +43,7 @@ class RestorePoint:
     @property
     def starting(self) -> Starting | None:
         """How the job is started, None without a checkpoint."""
-        return self.standing.starting
+        return self.restore_state.starting
 
 
 def restore_point(observation: Observation, now: float) -> RestorePoint:
@@ -51,7 +51,7 @@ def restore_point(observation: Observation, now: float) -> RestorePoint:
     return RestorePoint(
         observation.name,
         uri.without_password(observation.replica),
-        observation.standing or Standing(),
+        observation.restore_state or RestoreState(),
         observation.replica_looked,
         _lag(observation, now),
         observation.is_unseen(now),
@@ -85,15 +85,15 @@ def _lag(observation: Observation, now: float) -> float | None:
 
 
 def _unready(observation: Observation) -> str | None:
-    standing = observation.standing
-    if observation.replica_looked is None or standing is None:
+    restore_state = observation.restore_state
+    if observation.replica_looked is None or restore_state is None:
         return observation.last_error or "the replica was not looked at yet"
-    if standing.refusal is not None:
-        return standing.refusal
-    if standing.starting is None:
-        if standing.sealed is not None:
-            return f"{standing.sealed.checkpoint}, for which it is sealed, is not there"
+    if restore_state.refusal is not None:
+        return restore_state.refusal
+    if restore_state.starting is None:
+        if restore_state.sealed is not None:
+            return f"{restore_state.sealed.checkpoint}, for which it is sealed, is not there"
         return "it holds no checkpoint that cpreplicate committed"
-    if standing.sealed is not None:
+    if restore_state.sealed is not None:
         return None  # it is promoted already
     return "another process holds its lease" if observation.is_lease_held else None

@@ -11,7 +11,7 @@ __all__ = ["Page", "page_of"]
 
 _NOTHING = Overview()
 PAGES = {
-    "Contents": "contents",
+    "HandleColumns": "inspection",
     "FleetReport": "fleet",
     "FleetStatus": "status",
     "Points": "points",

@@ -15,7 +15,7 @@ from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import Lagging, LeaseHeld, NotThere, Refused, exit_code_of
 from cpreplicate.operations.handover import promote
 from cpreplicate.operations.handover.promote import PromoteRequest
-from cpreplicate.operations.jobs.standing import standing_of
+from cpreplicate.operations.jobs.restore_state import restore_state_of
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.request import SyncRequest
@@ -402,8 +402,8 @@ def test_every_other_approval_refuses_a_promoted_replica_without_its_checkpoint(
     found = CliRunner().invoke(cli, ["status", "--output", "json", str(claimed)])
     (row,) = json.loads(found.stdout)["replicas"]
     assert (row["ready"], "not there any more" in row["not_ready_because"]) == (False, True)
-    standing = standing_of(Replica(f"file:{claimed}", Side()), None)
-    assert (standing.starting, standing.obstacle) == (None, "gone")
+    restore_state = restore_state_of(Replica(f"file:{claimed}", Side()), None)
+    assert (restore_state.starting, restore_state.obstacle) == (None, "gone")
     arguments = ["promote", "--all", "--dry-run", str(claimed.parent)]
     assert CliRunner().invoke(cli, arguments, standalone_mode=False).return_value == 3
 

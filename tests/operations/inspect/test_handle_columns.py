@@ -5,7 +5,7 @@ import pytest
 
 from cpreplicate.core.state_sizes import KINDS as STATE_KINDS
 from cpreplicate.operations.inspect import references
-from cpreplicate.operations.inspect.handle_columns import contents
+from cpreplicate.operations.inspect.handle_columns import handle_columns
 from cpreplicate.storage import Side
 from tests.support.corpus import ROOT
 
@@ -17,7 +17,7 @@ CHECKPOINTS = sorted(path.parent for path in ROOT.rglob("_metadata"))
 )
 def test_the_handles_are_those_of_inspect_refs_in_their_order(checkpoint):
     path = f"file:{checkpoint}"
-    found, batches = contents(path, Side(), ()), references(path, Side(), ()).batches()
+    found, batches = handle_columns(path, Side(), ()), references(path, Side(), ()).batches()
     rows = [row for batch in batches for row in batch.to_pylist()]
     ids = [operator.id for operator in found.inspection.operators]
     assert [ids[number] if number >= 0 else None for number in found.operator.tolist()] == [
@@ -50,7 +50,7 @@ def test_the_handles_are_those_of_inspect_refs_in_their_order(checkpoint):
 )
 def test_each_kind_of_state_that_flink_writes_has_its_bytes(written_by, kind):
     newest = next(each for each in CHECKPOINTS if written_by in each.parts)
-    found = contents(f"file:{newest}", Side(), ())
+    found = handle_columns(f"file:{newest}", Side(), ())
     sizes = found.sizes[found.state_kind == STATE_KINDS.index(kind)]
     assert sizes.sum() > 0
 
@@ -59,7 +59,7 @@ def test_each_kind_of_state_that_flink_writes_has_its_bytes(written_by, kind):
     "checkpoint", CHECKPOINTS, ids=lambda path: f"{path.parts[-4]}-{path.name}"
 )
 def test_the_bytes_of_operators_and_subtasks_are_those_of_the_summary(checkpoint):
-    found = contents(f"file:{checkpoint}", Side(), ())
+    found = handle_columns(f"file:{checkpoint}", Side(), ())
     for number, operator in enumerate(found.inspection.operators):
         assert found.operator_sizes[found.operator == number].sum() == operator.bytes
         if operator.skew is not None:

@@ -23,7 +23,7 @@ def plan(tmp_path):
 
 def test_a_plan_has_the_operators_of_its_source_and_the_history_of_its_replica(plan):
     found = overview.of_plan(plan, False, Sides(), ())
-    assert found.contents.inspection.checkpoint_id == 3
+    assert found.handles.inspection.checkpoint_id == 3
     (history,) = found.history.replicas
     assert [point.checkpoint for point in history.points] == ["chk-2", "chk-1"]
     assert found.problems == ()
@@ -33,14 +33,14 @@ def test_a_committed_checkpoint_is_read_in_the_replica(plan, tmp_path):
     shutil.rmtree(tmp_path / "dcA")
     earlier = replace(plan, checkpoint="chk-2")
     committed = overview.of_plan(earlier, True, Sides(), ())
-    assert committed.contents.inspection.checkpoint_id == 2
+    assert committed.handles.inspection.checkpoint_id == 2
     assert committed.problems == ()
 
 
 def test_what_cannot_be_read_is_a_problem_and_no_error(plan, tmp_path):
     shutil.rmtree(tmp_path / "dcA")
     found = overview.of_plan(plan, False, Sides(), ())
-    assert found.contents is None
+    assert found.handles is None
     assert found.history.replicas
     (problem,) = found.problems
     assert problem.startswith("the operators are not shown: ")
@@ -49,4 +49,4 @@ def test_what_cannot_be_read_is_a_problem_and_no_error(plan, tmp_path):
 def test_the_history_of_a_place_without_a_replica_is_empty(tmp_path):
     found = overview.of_replica(f"file:{tmp_path}/none", Side())
     assert found.history.replicas == ()
-    assert found.contents is None
+    assert found.handles is None

@@ -280,7 +280,7 @@ def test_a_replica_that_is_promoted_meanwhile_is_known_as_sealed_for_its_checkpo
         promoted = promote(PromoteRequest(f"file:{tmp_path}/dcB/{job_id(1)}"), print)
         stepped.step(LOOK_AGAIN)
         (point,) = stepped.service.restore_points()
-    assert point.standing.sealed
+    assert point.restore_state.sealed
     assert point.unready is None
     assert point.starting == promoted.starting
 

@@ -9,6 +9,7 @@ from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
 from cpreplicate.errors import CpreplicateError, Refused
 from cpreplicate.operations.jobs.restore_point import RestorePoint
+from cpreplicate.operations.jobs.restore_state import RestoreState
 from cpreplicate.operations.jobs.snapshots import (
     SnapshotCounts,
     SnapshotKeeper,
@@ -16,7 +17,6 @@ from cpreplicate.operations.jobs.snapshots import (
     label_of,
     manifest_of,
 )
-from cpreplicate.operations.jobs.standing import Standing
 from tests.support.stepping import ManualClock
 
 REPLICA = "hdfs://dcB/flink/replicas/0123456789abcdef0123456789abcdef"
@@ -26,7 +26,7 @@ NOON = 1_700_000_000.0
 def point(number, observed=NOON, replica=REPLICA, name="orders"):
     checkpoint = f"{replica}/chk-{number}"
     starting = Starting(checkpoint, Restore("NO_CLAIM", None, ""), {}, {}, 0)
-    return RestorePoint(name, replica, Standing(starting), observed, 0.0, False, None, None)
+    return RestorePoint(name, replica, RestoreState(starting), observed, 0.0, False, None, None)
 
 
 def manifest(*words, **options):
@@ -122,7 +122,7 @@ def test_a_password_in_a_uri_is_in_no_field():
 
 
 def test_a_replica_without_a_checkpoint_has_no_object(namespace):
-    empty = dataclasses.replace(point(1), standing=Standing())
+    empty = dataclasses.replace(point(1), restore_state=RestoreState())
     keeper = Keeper(namespace)
     assert keeper.update(empty)
     assert namespace.objects == {}

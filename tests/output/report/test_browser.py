@@ -12,7 +12,7 @@ from cpreplicate.output.report.page import html_of
 from tests.support.commandline import run
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, synced
-from tests.support.reports import contents_of
+from tests.support.reports import handles_of
 
 pytestmark = [pytest.mark.chromium, pytest.mark.xdist_group("chromium")]
 
@@ -337,8 +337,8 @@ def test_a_page_without_scripts_still_has_the_answer(browser, pages):
 
 
 def test_many_rows_are_shown_sorted_and_searched(browser, tmp_path):
-    contents = contents_of({f"Window {n}": list(range(1, 401)) for n in range(50)})
-    (tmp_path / "page.html").write_text(html_of(page_of(contents)))
+    handles = handles_of({f"Window {n}": list(range(1, 401)) for n in range(50)})
+    (tmp_path / "page.html").write_text(html_of(page_of(handles)))
     browser.open(tmp_path / "page.html")
     assert (
         browser.evaluate("document.querySelectorAll('[data-table=\"1\"] tbody tr').length") == 100

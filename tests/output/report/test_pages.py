@@ -16,7 +16,7 @@ from cpreplicate.operations.sync.report import SyncCheck
 from cpreplicate.operations.verify.verify import Verification, Verifications
 from cpreplicate.output.report import PAGES, page_of
 from tests.output.report.test_plan import HISTORY, chart, table
-from tests.support.reports import contents_of, plan_of, report_of
+from tests.support.reports import handles_of, plan_of, report_of
 
 WHOLE = Verification("hdfs://b/job", "chk-7", 7, 3, 3072, (), (), (), ())
 POINTS = (Point("chk-7", 7, 70.0, 3, 40, 3), Point("chk-6", 6, 60.0, 3, 39, 2))
@@ -42,7 +42,7 @@ def test_the_module_of_a_class_makes_the_page_of_that_class(class_name, module):
 
 
 def test_inspect_names_the_largest_operator():
-    page = page_of(contents_of({"Window": [90, 90], "Sink": [10, 10]}))
+    page = page_of(handles_of({"Window": [90, 90], "Sink": [10, 10]}))
     assert page.answer == (
         "chk-7 holds 4 files, 200 B, of 2 operators; the largest is Window with 90 % of the state."
     )
@@ -50,7 +50,7 @@ def test_inspect_names_the_largest_operator():
 
 
 def test_inspect_marks_a_skewed_subtask():
-    page = page_of(contents_of({"Window": [10, 10, 10, 31], "Sink": [5, 5]}))
+    page = page_of(handles_of({"Window": [10, 10, 10, 31], "Sink": [5, 5]}))
     assert page.answer.endswith(
         "The largest subtask of Window has 3.1 times the median, more than 3."
     )
@@ -60,36 +60,36 @@ def test_inspect_marks_a_skewed_subtask():
 
 @pytest.mark.parametrize("sizes", [[10, 10, 10, 30], [100], []])
 def test_a_ratio_of_three_and_a_single_subtask_are_not_skewed(sizes):
-    assert "times the median" not in page_of(contents_of({"Window": sizes})).answer
+    assert "times the median" not in page_of(handles_of({"Window": sizes})).answer
 
 
 def test_a_checkpoint_without_operators_has_a_page():
-    assert page_of(contents_of({})).answer.startswith("chk-7 holds 0 files, 0 B")
+    assert page_of(handles_of({})).answer.startswith("chk-7 holds 0 files, 0 B")
 
 
 def test_a_number_of_a_subtask_that_flink_cannot_have_takes_no_memory():
-    contents = contents_of({"Window": [10, 20]})
-    contents.subtask[1] = 2**31 - 2
-    operator = replace(contents.inspection.operators[0], subtasks=2**31 - 1)
-    inspection = replace(contents.inspection, operators=(operator,))
-    assert page_of(replace(contents, inspection=inspection)).answer.startswith("chk-7 holds 2")
+    handles = handles_of({"Window": [10, 20]})
+    handles.subtask[1] = 2**31 - 2
+    operator = replace(handles.inspection.operators[0], subtasks=2**31 - 1)
+    inspection = replace(handles.inspection, operators=(operator,))
+    assert page_of(replace(handles, inspection=inspection)).answer.startswith("chk-7 holds 2")
 
 
 def test_inspect_lists_every_state_handle():
-    contents = contents_of({"Window": [1, 2], "Sink": [3]})
-    handles = table(page_of(contents), "State handles")
-    assert handles["operator"] == ["Window", "Window", "Sink"]
-    assert handles["subtask"] == [0, 1, 0]
-    assert handles["size"] == [1, 2, 3]
-    assert handles["position"] == [None] * 3
-    assert handles["path"] == contents.paths
+    handles = handles_of({"Window": [1, 2], "Sink": [3]})
+    listed = table(page_of(handles), "State handles")
+    assert listed["operator"] == ["Window", "Window", "Sink"]
+    assert listed["subtask"] == [0, 1, 0]
+    assert listed["size"] == [1, 2, 3]
+    assert listed["position"] == [None] * 3
+    assert listed["path"] == handles.paths
 
 
 def test_operators_of_one_name_are_told_apart():
-    contents = contents_of({"Map": [1], "Other": [2]})
-    same = tuple(replace(each, name="Map") for each in contents.inspection.operators)
-    inspection = replace(contents.inspection, operators=same)
-    found = table(page_of(replace(contents, inspection=inspection)), "Operators")
+    handles = handles_of({"Map": [1], "Other": [2]})
+    same = tuple(replace(each, name="Map") for each in handles.inspection.operators)
+    inspection = replace(handles.inspection, operators=same)
+    found = table(page_of(replace(handles, inspection=inspection)), "Operators")
     assert len(set(found["operator"])) == 2
 
 

@@ -9,7 +9,7 @@ from cpreplicate.output.report import page_of
 from tests.support.reports import (
     COMMAND,
     GIB,
-    contents_of,
+    handles_of,
     plan_of,
     report_of,
 )
@@ -116,7 +116,7 @@ def test_a_copy_with_another_name_at_its_source_has_the_whole_place():
 
 
 def test_operators_and_kept_checkpoints_are_shown_beside_the_plan():
-    overview = Overview(contents_of({"Window": [5, 5]}), HISTORY)
+    overview = Overview(handles_of({"Window": [5, 5]}), HISTORY)
     page = page_of(report_of(PLAN), overview)
     assert chart(page, "Bytes by operator and kind of state") == {"Window": {"keyed": 10}}
     assert chart(page, "Kept checkpoints") == {

@@ -12,7 +12,7 @@ import numpy as np
 from cpreplicate.core.sizes import size
 from cpreplicate.core.state_sizes import KINDS as STATE_KINDS
 from cpreplicate.operations.inspect import SKEWED, OperatorSummary
-from cpreplicate.operations.inspect.handle_columns import Contents
+from cpreplicate.operations.inspect.handle_columns import HandleColumns
 from cpreplicate.output.report.model import Chart, Column, DataTable, Series
 from cpreplicate.output.report.pages.words import label, share
 
@@ -58,17 +58,17 @@ class OperatorState:
         return self.skew is None or self.skew > SKEWED
 
 
-def operator_states(contents: Contents) -> list[OperatorState]:
+def operator_states(handles: HandleColumns) -> list[OperatorState]:
     """Return the state of each operator, the largest first."""
-    operators = contents.inspection.operators
+    operators = handles.inspection.operators
     sums = np.zeros((len(operators), len(STATE_KINDS)), np.int64)
-    has_operator = contents.operator >= 0
-    places = (contents.operator[has_operator], contents.state_kind[has_operator])
-    np.add.at(sums, places, contents.operator_sizes[has_operator])
+    has_operator = handles.operator >= 0
+    places = (handles.operator[has_operator], handles.state_kind[has_operator])
+    np.add.at(sums, places, handles.operator_sizes[has_operator])
     states = [
         OperatorState(title, operator, of_kinds, subtasks)
         for title, operator, of_kinds, subtasks in zip(
-            titles(operators), operators, sums.tolist(), _subtasks(contents), strict=True
+            titles(operators), operators, sums.tolist(), _subtasks(handles), strict=True
         )
     ]
     return sorted(states, key=lambda state: -state.bytes)
@@ -83,19 +83,19 @@ def titles(operators: Sequence[OperatorSummary]) -> list[str]:
     ]
 
 
-def _subtasks(contents: Contents) -> Iterator[list[int]]:
+def _subtasks(handles: HandleColumns) -> Iterator[list[int]]:
     """Yield the bytes of the subtasks of each operator, by the number of the subtask."""
-    rows = np.flatnonzero((contents.operator >= 0) & (contents.subtask >= 0))
-    rows = rows[np.argsort(contents.operator[rows], kind="stable")]
-    operators = contents.inspection.operators
-    ends = np.searchsorted(contents.operator[rows], np.arange(len(operators)), side="right")
+    rows = np.flatnonzero((handles.operator >= 0) & (handles.subtask >= 0))
+    rows = rows[np.argsort(handles.operator[rows], kind="stable")]
+    operators = handles.inspection.operators
+    ends = np.searchsorted(handles.operator[rows], np.arange(len(operators)), side="right")
     for operator, (first, end) in zip(operators, pairwise([0, *ends.tolist()]), strict=True):
         within = rows[first:end]
-        within = within[contents.subtask[within] < _MOST_PARALLEL]
-        numbers = contents.subtask[within]
+        within = within[handles.subtask[within] < _MOST_PARALLEL]
+        numbers = handles.subtask[within]
         count = max(min(operator.subtasks, _MOST_PARALLEL), int(numbers.max(initial=-1)) + 1)
         sums = np.zeros(count, np.int64)
-        np.add.at(sums, numbers, contents.subtask_sizes[within])
+        np.add.at(sums, numbers, handles.subtask_sizes[within])
         yield sums.tolist()
 
 

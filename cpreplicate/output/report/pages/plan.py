@@ -33,7 +33,7 @@ def page(report: Report, overview: Overview) -> Page:
     answer = _answer(report)
     if can_restore:
         answer += "; restore with" if is_there else "; once synced, restore with"
-    states = [] if overview.contents is None else operator_states(overview.contents)
+    states = [] if overview.handles is None else operator_states(overview.handles)
     return Page(
         title=f"{'sync' if report.runner else 'plan of a sync'}: {plan.checkpoint}",
         answer=answer if can_restore else sentence(answer),

@@ -16,7 +16,7 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import read_metadata
 
 
-class Standing(NamedTuple):
+class RestoreState(NamedTuple):
     """What a job is started from: the newest checkpoint of a replica, or the promoted one.
 
     `starting` is None if there is none. `completed` is when it was completed at the source, in
@@ -32,8 +32,8 @@ class Standing(NamedTuple):
     obstacle: Obstacle | None = None
 
 
-def standing_of(replica: Replica, known: Standing | None) -> Standing:
-    """Return the standing of a replica, of which `known` was seen last.
+def restore_state_of(replica: Replica, known: RestoreState | None) -> RestoreState:
+    """Return what the job of a replica is started from, of which `known` was seen last.
 
     Costs two small calls if that still holds, else what an examination of the replica does, and the
     read of one `_metadata`. Raises `CpreplicateError` and `OSError`.
@@ -45,28 +45,28 @@ def standing_of(replica: Replica, known: Standing | None) -> Standing:
         return _examined(replica)
     reason = unready_sealed(replica, sealed)
     if reason is not None:
-        return Standing(None, None, sealed, str(reason), reason.obstacle)
+        return RestoreState(None, None, sealed, str(reason), reason.obstacle)
     record = read_record(replica, sealed.checkpoint)
     completed = record.completed if record is not None else None
-    return Standing(_starting(replica, sealed.checkpoint, sealed), completed, sealed)
+    return RestoreState(_starting(replica, sealed.checkpoint, sealed), completed, sealed)
 
 
-def _is_there(replica: Replica, known: Standing) -> bool:
+def _is_there(replica: Replica, known: RestoreState) -> bool:
     if known.starting is None or known.refusal is not None:
         return False
     metadata = uri.join(known.starting.checkpoint, METADATA)
     return replica.storage.stat(metadata) is not None
 
 
-def _examined(replica: Replica) -> Standing:
-    """Return the standing by the newest checkpoint that cpreplicate committed."""
+def _examined(replica: Replica) -> RestoreState:
+    """Return what a job is started from by the newest checkpoint that cpreplicate committed."""
     state = replica_state.examine(replica)
     reason, found = unready(replica, held(replica, state)), state.census
     refusal, obstacle = (None, None) if reason is None else (str(reason), reason.obstacle)
     if found.newest is None:
-        return Standing(refusal=refusal, obstacle=obstacle)
+        return RestoreState(refusal=refusal, obstacle=obstacle)
     start = _starting(replica, found.newest, None)
-    return Standing(start, found.completed(found.newest), None, refusal, obstacle)
+    return RestoreState(start, found.completed(found.newest), None, refusal, obstacle)
 
 
 def _starting(replica: Replica, name: str, sealed: seal.Seal | None) -> Starting | None:

@@ -8,7 +8,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.sizes import size
 from cpreplicate.core.state_sizes import KINDS as STATE_KINDS
 from cpreplicate.operations.inspect import Inspection
-from cpreplicate.operations.inspect.handle_columns import Contents
+from cpreplicate.operations.inspect.handle_columns import HandleColumns
 from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Column, DataTable, Page
@@ -18,9 +18,9 @@ from cpreplicate.output.report.pages.rows import chosen, largest
 from cpreplicate.output.report.pages.words import counted, share
 
 
-def page(contents: Contents, _overview: Overview) -> Page:
+def page(handles: HandleColumns, _overview: Overview) -> Page:
     """Return the page of what a checkpoint holds."""
-    inspection, states = contents.inspection, operator_states(contents)
+    inspection, states = handles.inspection, operator_states(handles)
     is_skewed = any(state.is_skewed for state in states)
     return Page(
         title=f"inspect: {uri.name(inspection.checkpoint)}",
@@ -28,7 +28,7 @@ def page(contents: Contents, _overview: Overview) -> Page:
         tone="notice" if is_skewed else "good",
         facts=tuple(_facts(inspection)),
         charts=tuple(operators.charts(states)),
-        tables=(operators.table(states), _handles(contents, states)),
+        tables=(operators.table(states), _table(handles, states)),
     )
 
 
@@ -62,21 +62,21 @@ def _facts(inspection: Inspection) -> list[tuple[str, str]]:
     return facts
 
 
-def _handles(contents: Contents, states: Sequence[OperatorState]) -> DataTable:
+def _table(handles: HandleColumns, states: Sequence[OperatorState]) -> DataTable:
     """Return a row for each state handle, in the order of the `_metadata`."""
-    summaries = contents.inspection.operators
+    summaries = handles.inspection.operators
     title_of = {id(state.summary): state.title for state in states}
     names = [*(title_of[id(summary)] for summary in summaries), None]  # the last one is for -1
-    sizes = contents.sizes.tolist()
+    sizes = handles.sizes.tolist()
     places = largest(sizes)
     columns = (
-        Column("operator", [names[number] for number in contents.operator.tolist()]),
-        Column("subtask", _numbers(contents.subtask.tolist()), "count"),
-        Column("state", [STATE_KINDS[kind] for kind in contents.state_kind.tolist()]),
-        Column("handle", contents.held_as),
+        Column("operator", [names[number] for number in handles.operator.tolist()]),
+        Column("subtask", _numbers(handles.subtask.tolist()), "count"),
+        Column("state", [STATE_KINDS[kind] for kind in handles.state_kind.tolist()]),
+        Column("handle", handles.held_as),
         Column("size", sizes, "bytes"),
-        Column("position", _numbers(contents.positions.tolist()), "count"),
-        Column("path", contents.paths),
+        Column("position", _numbers(handles.positions.tolist()), "count"),
+        Column("path", handles.paths),
     )
     shown = (chosen(column, places) for column in columns)
     return DataTable("State handles", *shown, left_out=len(sizes) - len(places))
