@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cpreplicate.core.plan import Action, total
@@ -10,7 +10,8 @@ from cpreplicate.core.restore import Restore
 from cpreplicate.core.retention import Retention, Stated
 from cpreplicate.core.sizes import size
 from cpreplicate.core.start import Starting
-from cpreplicate.output.json import timestamp
+from cpreplicate.operations.change.job_result import JobResult, JobResults, Result
+from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.streams import printable
 from cpreplicate.output.text import lines, table
 
@@ -32,6 +33,26 @@ def action_table(verbs: Iterable[tuple[str, Sequence[Action]]], every: bool) -> 
         if hidden:
             rows.append((name, size(total(hidden)), f"… {len(hidden)} more", "--actions lists all"))
     return table(("action", "bytes", "file in the replica", "reason"), rows) if rows else ""
+
+
+def failure_lines(results: JobResults[Any]) -> list[str]:
+    """Return a line for each job that failed."""
+    failed = (job for job in results.jobs if job.exit_code)
+    return [f"{job.name}: exit {job.exit_code}: {job.error}" for job in failed]
+
+
+def job_lines(
+    results: JobResults[Result],
+    fields: Callable[[Result], Mapping[str, Any]],
+    seconds: float | None = None,
+) -> str:
+    """Return a JSON document for each job, one per line; `seconds` are as of `document`."""
+    return "\n".join(document(fields(job), seconds) for job in results.jobs)
+
+
+def ending(job: JobResult[Any]) -> dict[str, Any]:
+    """Return the fields of how the command for one job would have ended."""
+    return {"exit_code": job.exit_code, "error": job.error}
 
 
 def totals(actions: Sequence[Action]) -> dict[str, int]:

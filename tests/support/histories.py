@@ -615,9 +615,9 @@ class World:
         met = [each for each in report.jobs if each.source in standbys]
         self.counts["a fleet met a replica"] += bool(met)
         self.wrong += [
-            f"a fleet did not skip the replica {each.source}: {each.status}"
+            f"a fleet did not skip the replica {each.source}: {each.outcome}"
             for each in met
-            if each.status != "skipped"
+            if each.outcome != "skipped"
         ]
         return report
 

@@ -14,7 +14,7 @@ from cpreplicate.core import uri
 from cpreplicate.errors import Refused, Sealed, TooManyDeletes, exit_code_of, obstacle_of
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.jobs.fleet import FleetReport, JobResult
+    from cpreplicate.operations.jobs.fleet import FleetReport, JobReplication
     from cpreplicate.operations.jobs.observation import Observation, Operation
     from cpreplicate.operations.sync.report import Report
     from cpreplicate.operations.sync.request import SyncRequest
@@ -130,7 +130,7 @@ def _tries_of(report: FleetReport) -> list[Try]:
     return [
         Try(result.name, replica_root(result.source, result.target_root), _job_result(result))
         for result in report.jobs
-        if result.status != "skipped"
+        if result.outcome != "skipped"
     ]
 
 
@@ -145,14 +145,14 @@ def _fleet_file(path: str) -> MetricsFile:
     return _file(path, "sync", is_fleet=True)
 
 
-def _job_result(result: JobResult) -> Apply:
+def _job_result(result: JobReplication) -> Apply:
     from cpreplicate.operations.jobs.observation import newest_of
 
     def apply(job: Observation) -> None:
         now, check = time.time(), result.check
         # a failed check saw nothing of the source
         at_source = check and newest_of(check.checkpoint, check.completed)
-        if result.status == "failed":
+        if result.outcome == "failed":
             error = result.error or ""
             job.failed(result.exit_code, error, now, result.is_sealed, result.obstacle)
             # without the replica's newest checkpoint, the lag would be infinite

@@ -17,9 +17,8 @@ from cpreplicate.errors import (
     LeaseHeld,
     NotAtKafka,
     NotThere,
-    described,
-    exit_code_of,
 )
+from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
 from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.handover.promote import PromoteRequest, Promotion, promote
 from cpreplicate.operations.kafka.check import KafkaAsked, KafkaCheck, ListedOnce
@@ -30,12 +29,13 @@ from cpreplicate.operations.replicas.source_look import SourceLook, SourceSeen, 
 from cpreplicate.operations.replicas.status import status
 from cpreplicate.storage import Sides
 
-Outcome = Literal["promoted", "sealed before", "can be promoted", "not taken", "lagging", "failed"]
+PromotionOutcome = Literal[
+    "promoted", "sealed before", "can be promoted", "not taken", "lagging", "failed"
+]
 
 AT_ONCE = 16  # replicas: most of the time each waits for a storage
 _WAITING_AT_ONCE = 200  # for leases of other runs
 _NOT_RESTORABLE = 4
-SOME_FAILED = 3
 
 
 @dataclass(frozen=True)
@@ -61,28 +61,23 @@ class PromoteAllRequest:
 
 
 @dataclass(frozen=True)
-class JobPromotion:
+class JobPromotion(JobResult[PromotionOutcome]):
     """What became of the replica of one job.
 
     `lag` is in seconds behind the source, as of `status`; None if that is not known, and then
     `behind_newest` counts, by how many seconds its newest checkpoint is older than the newest one
     of all replicas; None if it has no checkpoint. `seen` is what was asked of the source. `why` is
-    why this replica was taken, or not, if the job has several. If it failed, `exit_code` and
-    `error` are those with which `promote` would end, and `not_at_kafka` has what is in the way at a
-    Kafka.
+    why this replica was taken, or not, if the job has several. `not_at_kafka` has what is in the
+    way at a Kafka, if that made it fail.
     """
 
-    name: str
     replica: str
-    outcome: Outcome
     lag: float | None = None
     behind_newest: float | None = None
     seen: SourceSeen | None = None
     is_lagging: bool = False
     why: str | None = None
     promotion: Promotion | None = None
-    exit_code: int = 0
-    error: str | None = None
     not_at_kafka: KafkaCheck | None = None
 
     @property
@@ -92,20 +87,10 @@ class JobPromotion:
 
 
 @dataclass(frozen=True)
-class PromotionOfAll:
+class PromotionOfAll(JobResults[JobPromotion]):
     """What became of each replica: those that failed first, then those that lag."""
 
-    jobs: tuple[JobPromotion, ...]
     seconds: float
-
-    @property
-    def exit_code(self) -> int:
-        """0 if every replica was promoted, or can be, else 3."""
-        return SOME_FAILED if any(job.exit_code for job in self.jobs) else 0
-
-    def count(self, outcome: Outcome) -> int:
-        """Return how many replicas have this outcome."""
-        return sum(job.outcome == outcome for job in self.jobs)
 
 
 def candidates(request: PromoteAllRequest) -> list[JobPromotion]:
@@ -176,22 +161,17 @@ def _promoted(job: JobPromotion, request: PromoteAllRequest, notify: Notify) -> 
         promotion = promote(asked, named(job.name, notify))
     except NotAtKafka as error:
         refused = cast(KafkaCheck, error.report)  # which is what raises it
-        return replace(_failed(job, error), not_at_kafka=refused)
+        return replace(failed(job, "failed", error), not_at_kafka=refused)
     except Exception as error:  # noqa: BLE001  # it concerns this job only
-        return _failed(job, error)
+        return failed(job, "failed", error)
     if promotion.verification.restorable:
         is_new = request.dry_run and job.outcome == "promoted"
-        outcome: Outcome = "can be promoted" if is_new else job.outcome
+        outcome: PromotionOutcome = "can be promoted" if is_new else job.outcome
         return replace(job, outcome=outcome, promotion=promotion)
     problem = f"{promotion.checkpoint} cannot be restored: `cpreplicate verify {job.replica}`"
     return replace(
         job, outcome="failed", promotion=promotion, exit_code=_NOT_RESTORABLE, error=problem
     )
-
-
-def _failed(job: JobPromotion, error: Exception) -> JobPromotion:
-    text = " ".join(described(error).split())
-    return replace(job, outcome="failed", exit_code=exit_code_of(error), error=text)
 
 
 def _by_name(rows: Iterable[ReplicaStatus]) -> dict[str, list[ReplicaStatus]]:
@@ -223,14 +203,15 @@ def _of_name(
             selected = newest_of_name(known, request.sides.target, seen)
         except (CpreplicateError, OSError) as error:
             for row in rows:
-                yield _failed(JobPromotion(name, row.observed.replica, "failed"), error)
+                result = JobPromotion(name, "failed", row.observed.replica)
+                yield failed(result, "failed", error)
             return
         why, chosen = selected.why, selected.replica
     for row in rows:
-        outcome: Outcome = "promoted" if row.sealed is None else "sealed before"
+        outcome: PromotionOutcome = "promoted" if row.sealed is None else "sealed before"
         if row.observed.replica != chosen:
             outcome = "not taken"
-        yield JobPromotion(name, row.observed.replica, outcome, why=why)
+        yield JobPromotion(name, outcome, row.observed.replica, why=why)
 
 
 def _with_lags(

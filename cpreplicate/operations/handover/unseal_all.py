@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from cpreplicate.errors import NotThere, described, exit_code_of
+from cpreplicate.errors import NotThere
+from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
 from cpreplicate.operations.change.log_context import begin_job
-from cpreplicate.operations.handover.promote_all import AT_ONCE, SOME_FAILED, is_included, name_of
+from cpreplicate.operations.handover.promote_all import AT_ONCE, is_included, name_of
 from cpreplicate.operations.handover.unseal import UnsealRequest, unseal
 from cpreplicate.operations.replicas.replicas import ReplicaRef
 from cpreplicate.operations.replicas.status import status
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side, Sides
+
+UnsealingOutcome = Literal["unsealed", "can be unsealed", "stays sealed"]
 
 
 @dataclass(frozen=True)
@@ -33,31 +37,22 @@ class UnsealAllRequest:
 
 
 @dataclass(frozen=True)
-class JobUnsealing:
-    """A sealed replica, by whom it was sealed, and why that could not be taken back, if so."""
+class JobUnsealing(JobResult[UnsealingOutcome]):
+    """What became of a sealed replica; `sealed` is by whom it was sealed, and when."""
 
-    name: str
     replica: str
     sealed: str
-    exit_code: int = 0
-    error: str | None = None
 
 
 @dataclass(frozen=True)
-class UnsealingOfAll:
+class UnsealingOfAll(JobResults[JobUnsealing]):
     """What became of each sealed replica, those that stay sealed first.
 
     `earlier` are those that were sealed before the time that was given, and were left.
     """
 
-    jobs: tuple[JobUnsealing, ...]
     earlier: tuple[JobUnsealing, ...] = ()
     is_dry_run: bool = False
-
-    @property
-    def exit_code(self) -> int:
-        """0 if every one was unsealed, else 3."""
-        return SOME_FAILED if any(job.exit_code for job in self.jobs) else 0
 
 
 def unseal_all(request: UnsealAllRequest) -> UnsealingOfAll:
@@ -67,7 +62,7 @@ def unseal_all(request: UnsealAllRequest) -> UnsealingOfAll:
     """
     rows = status(request.replicas, Sides(target=request.side), with_source=False).replicas
     sealed = [
-        JobUnsealing(name_of(row), row.observed.replica, row.sealed)
+        JobUnsealing(name_of(row), "stays sealed", row.observed.replica, row.sealed)
         for row in rows
         if row.sealed is not None and is_included(row, request.include)
     ]
@@ -98,6 +93,5 @@ def _unsealed(job: JobUnsealing, request: UnsealAllRequest) -> JobUnsealing:
     try:
         unseal(UnsealRequest(job.replica, None, request.side, request.dry_run))
     except Exception as error:  # noqa: BLE001  # it concerns this job only
-        text = " ".join(described(error).split())
-        return replace(job, exit_code=exit_code_of(error), error=text)
-    return job
+        return failed(job, "stays sealed", error)
+    return replace(job, outcome="can be unsealed" if request.dry_run else "unsealed")

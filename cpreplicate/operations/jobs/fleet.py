@@ -19,10 +19,9 @@ from cpreplicate.errors import (
     Sealed,
     SourceBroken,
     UsageError,
-    described,
-    exit_code_of,
     obstacle_of,
 )
+from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
 from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.jobs.job import Job, is_standby, levels_of
 from cpreplicate.operations.sync.diff import check
@@ -38,8 +37,7 @@ from cpreplicate.runners import (
 )
 from cpreplicate.storage import Sides, Transient
 
-ResultStatus = Literal["replicated", "current", "empty", "skipped", "planned", "failed"]
-_SOME_FAILED = 3
+ReplicationOutcome = Literal["replicated", "current", "empty", "skipped", "planned", "failed"]
 _UNREACHED = Transient.exit_code
 # Seconds for a call when a job is first looked at. Where it takes longer, the job is looked at
 # again after the others have been replicated.
@@ -60,44 +58,34 @@ class FleetSettings:
 
 
 @dataclass(frozen=True)
-class JobResult:
+class JobReplication(JobResult[ReplicationOutcome]):
     """The result of one job: `planned` with `--dry-run`.
 
-    If it failed, `exit_code` and `error` are those with which `sync` would end, and `is_sealed` is
-    whether the seal of its replica was the reason, `obstacle` what else in it is in the way of
-    `promote`, too.
+    If it failed, `is_sealed` is whether the seal of its replica was the reason, and `obstacle` what
+    else in it is in the way of `promote`, too.
     """
 
-    name: str
     source: str
     target_root: str
     priority: int
-    status: ResultStatus
     check: SyncCheck | None = None
     report: Report | None = None
-    exit_code: int = 0
-    error: str | None = None
     is_sealed: bool = False
     obstacle: Obstacle | None = None
 
 
 @dataclass(frozen=True)
-class FleetReport:
+class FleetReport(JobResults[JobReplication]):
     """The results of all jobs, in the order of the configuration."""
 
-    jobs: tuple[JobResult, ...]
     runner: str
     seconds: float
 
     @property
     def exit_code(self) -> int:
         """0 if no job failed, the exit code of the failed jobs if they agree, else 3."""
-        codes = {job.exit_code for job in self.jobs if job.status == "failed"}
-        return codes.pop() if len(codes) == 1 else _SOME_FAILED if codes else 0
-
-    def count(self, status: ResultStatus) -> int:
-        """Return how many jobs have this status."""
-        return sum(job.status == status for job in self.jobs)
+        codes = {job.exit_code for job in self.jobs if job.exit_code}
+        return codes.pop() if len(codes) == 1 else super().exit_code
 
 
 def replicate_fleet(
@@ -151,8 +139,8 @@ class _Fleet:
         self._notify, self._settings, self._runners = notify, settings, runners
         self._clock = clock
         self._levels = levels_of(jobs)
-        self._checked: list[SyncCheck | JobResult] = []
-        self.results: list[JobResult] = []
+        self._checked: list[SyncCheck | JobReplication] = []
+        self.results: list[JobReplication] = []
 
     def check(self, check_one: _Check) -> None:
         """Check every job. With `auto`, threads do, unless Spark proves to be faster."""
@@ -223,7 +211,7 @@ class _Fleet:
         for index, job in zip(indices, done, strict=True):
             self.results[index] = replace(job, check=self.results[index].check)
 
-    def _replicated(self, jobs: Sequence[Job]) -> list[JobResult]:
+    def _replicated(self, jobs: Sequence[Job]) -> list[JobReplication]:
         pool = ThreadPoolExecutor(self._settings.at_once, "job")
         try:
             shares = [SharedRunner(self.runner, self._levels[job.priority]) for job in jobs]
@@ -262,7 +250,7 @@ class _Check:
         """Return a check that observes the limits of a runner."""
         return _Check(runner.limited(self.sides), self._is_dry_run, self._is_first_look)
 
-    def __call__(self, job: Job) -> SyncCheck | JobResult:
+    def __call__(self, job: Job) -> SyncCheck | JobReplication:
         sides = _impatient(self.sides) if self._is_first_look else self.sides
         try:
             if job.is_discovered and is_standby(job.request.source, sides.source):
@@ -276,13 +264,15 @@ class _Check:
             return _failed(job, error)
 
 
-def _settled(job: Job, checked: SyncCheck | JobResult) -> JobResult:
-    if isinstance(checked, JobResult):
+def _settled(job: Job, checked: SyncCheck | JobReplication) -> JobReplication:
+    if isinstance(checked, JobReplication):
         return checked
     return replace(_ended(job, "current" if checked.is_current else "planned"), check=checked)
 
 
-def _check(jobs: Sequence[Job], runner: Runner, check_one: _Check) -> list[SyncCheck | JobResult]:
+def _check(
+    jobs: Sequence[Job], runner: Runner, check_one: _Check
+) -> list[SyncCheck | JobReplication]:
     bare = [
         replace(job, request=replace(job.request, sides=Sides(), execution=ExecutionOptions()))
         for job in jobs
@@ -291,7 +281,7 @@ def _check(jobs: Sequence[Job], runner: Runner, check_one: _Check) -> list[SyncC
     return runner.map(check_one.limited(runner), bare, uris)
 
 
-def _one(job: Job, runner: SharedRunner, notify: Notify) -> JobResult:
+def _one(job: Job, runner: SharedRunner, notify: Notify) -> JobReplication:
     begin_job(job.name)
     try:
         report = sync(job.request, named(job.name, notify), runner)
@@ -301,18 +291,14 @@ def _one(job: Job, runner: SharedRunner, notify: Notify) -> JobResult:
     return replace(_ended(job, "replicated"), report=report)
 
 
-def _ended(job: Job, status: ResultStatus) -> JobResult:
-    return JobResult(job.name, job.request.source, job.request.target_root, job.priority, status)
+def _ended(job: Job, outcome: ReplicationOutcome) -> JobReplication:
+    request = job.request
+    return JobReplication(job.name, outcome, request.source, request.target_root, job.priority)
 
 
-def _failed(job: Job, error: Exception) -> JobResult:
-    return replace(
-        _ended(job, "failed"),
-        exit_code=exit_code_of(error),
-        error=" ".join(described(error).split()),
-        is_sealed=isinstance(error, Sealed),
-        obstacle=obstacle_of(error),
-    )
+def _failed(job: Job, error: Exception) -> JobReplication:
+    result = failed(_ended(job, "failed"), "failed", error)
+    return replace(result, is_sealed=isinstance(error, Sealed), obstacle=obstacle_of(error))
 
 
 def _refuse_shared_replicas(jobs: Sequence[Job]) -> None:

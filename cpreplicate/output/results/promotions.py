@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from cpreplicate.operations.handover.promote_all import JobPromotion, Outcome, PromotionOfAll
+from cpreplicate.operations.handover.promote_all import (
+    JobPromotion,
+    PromotionOfAll,
+    PromotionOutcome,
+)
 from cpreplicate.output.json import document, timestamp
+from cpreplicate.output.parts import ending, failure_lines, job_lines
 from cpreplicate.output.results import Forms, kafka_check, promotion
 from cpreplicate.output.text import duration, lines, table
 
-_OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_OUTCOMES: tuple[PromotionOutcome, ...] = get_args(PromotionOutcome)
 _UNSEEN = "Whether its job ran on is not known: its source was not seen"
 _HEAD = ("job", "checkpoint", "completed", "lag", "outcome")
 
 
 def _text(report: PromotionOfAll) -> str:
     """Return a table, those that failed or lag first, and how each job is started."""
-    counts = [f"{count} {outcome}" for outcome in _OUTCOMES if (count := report.count(outcome))]
+    counts = [f"{count} {outcome}" for outcome, count in report.counts(_OUTCOMES).items() if count]
     jobs = len(report.jobs) - report.count("not taken")
     total = f"{jobs} jobs: {', '.join(counts)} ({report.seconds:.1f} s)"
     parts = [
         table(_HEAD, [_row(job) for job in report.jobs]),
         total,
-        lines(_failures(report)),
+        lines(failure_lines(report)),
         lines(_not_taken(report)),
         lines(_rebases(report)),
         lines(_commands(report)),
@@ -41,12 +46,6 @@ def _row(job: JobPromotion) -> tuple[str, ...]:
         promotion.UNKNOWN if job.lag is None else duration(job.lag),
         f"{job.outcome}, lagging" if job.is_lagging and not job.exit_code else job.outcome,
     )
-
-
-def _failures(report: PromotionOfAll) -> Iterator[str]:
-    for job in report.jobs:
-        if job.error is not None:
-            yield f"{job.name}: exit {job.exit_code}: {job.error}"
 
 
 def _not_taken(report: PromotionOfAll) -> Iterator[str]:
@@ -72,14 +71,16 @@ def _commands(report: PromotionOfAll) -> Iterator[str]:
 
 def _json(report: PromotionOfAll) -> str:
     """Return the result of `promote --all --output json`."""
-    counts = {outcome.replace(" ", "_"): report.count(outcome) for outcome in _OUTCOMES}
+    counts = {
+        outcome.replace(" ", "_"): count for outcome, count in report.counts(_OUTCOMES).items()
+    }
     jobs = [_object(job) for job in report.jobs]
     return document({**counts, "seconds": round(report.seconds, 3), "jobs": jobs}, report.seconds)
 
 
 def _ndjson(report: PromotionOfAll) -> str:
     """Return the result of `promote --all --output ndjson`: an object per job."""
-    return "\n".join(document(_object(job), report.seconds) for job in report.jobs)
+    return job_lines(report, _object, report.seconds)
 
 
 def _object(job: JobPromotion) -> dict[str, Any]:
@@ -87,8 +88,7 @@ def _object(job: JobPromotion) -> dict[str, Any]:
         "name": job.name,
         "replica": job.replica,
         "outcome": job.outcome.replace(" ", "_"),
-        "exit_code": job.exit_code,
-        "error": job.error,
+        **ending(job),
         "lag_seconds": None if job.lag is None else round(job.lag, 3),
         "behind_newest_seconds": None if job.behind_newest is None else round(job.behind_newest, 3),
         "source_error": None if job.seen is None else job.seen.look.error,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from typing import Any
 
 from cpreplicate.operations.handover.unseal_all import JobUnsealing, UnsealingOfAll
 from cpreplicate.output.json import document
+from cpreplicate.output.parts import ending, failure_lines, job_lines
 from cpreplicate.output.results import Forms
 from cpreplicate.output.text import lines, table
 
@@ -14,35 +15,33 @@ _HEAD = ("job", "sealed", "outcome")
 
 def _text(report: UnsealingOfAll) -> str:
     """Return a table, those that stay sealed first, and why they do."""
-    done = "can be unsealed" if report.is_dry_run else "unsealed"
-    rows = [
-        (job.name, job.sealed, "stays sealed" if job.exit_code else done) for job in report.jobs
-    ]
+    rows = [(job.name, job.sealed, job.outcome) for job in report.jobs]
     earlier = [
         f"{job.name}: {job.replica} was sealed before, {job.sealed}, and was left"
         for job in report.earlier
     ]
-    failures = [
-        f"{job.name}: exit {job.exit_code}: {job.error}" for job in report.jobs if job.exit_code
-    ]
     looked = ["no job was looked at (--no-job-uses-it)"] if rows else []
-    parts = [table(_HEAD, rows) if rows else "", lines([*looked, *earlier]), lines(failures)]
+    parts = [
+        table(_HEAD, rows) if rows else "",
+        lines([*looked, *earlier]),
+        lines(failure_lines(report)),
+    ]
     return "\n\n".join(filter(None, parts))
 
 
 def _json(report: UnsealingOfAll) -> str:
     """Return the result of `unseal --all --output json`."""
-    jobs = [asdict(job) for job in report.jobs]
+    jobs = [_object(job) for job in report.jobs]
     return document({"dry_run": report.is_dry_run, "left": len(report.earlier), "jobs": jobs})
 
 
 def _ndjson(report: UnsealingOfAll) -> str:
     """Return the result of `unseal --all --output ndjson`: an object per replica."""
-    return "\n".join(map(_line, report.jobs))
+    return job_lines(report, _object)
 
 
-def _line(job: JobUnsealing) -> str:
-    return document(asdict(job))
+def _object(job: JobUnsealing) -> dict[str, Any]:
+    return {"name": job.name, "replica": job.replica, "sealed": job.sealed, **ending(job)}
 
 
 def _when_quiet(report: UnsealingOfAll) -> tuple[str, ...] | None:

@@ -278,7 +278,7 @@ def test_the_first_checks_decide_whether_spark_is_worth_its_start_for_the_others
         lambda _line: None,
         settings=fleet.FleetSettings(checked_inline=3),
     )
-    assert [job.status for job in found.jobs] == ["replicated"] * len(IDS)
+    assert [job.outcome for job in found.jobs] == ["replicated"] * len(IDS)
     assert [runner for runner, _ in asked] == runners
     assert start or asked[1][1].startswith(
         f"auto, {len(IDS) - 3} more jobs to check: inline about "

@@ -8,7 +8,7 @@ import pytest
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.operations.inspect.overview import Overview
-from cpreplicate.operations.jobs.fleet import FleetReport, JobResult
+from cpreplicate.operations.jobs.fleet import FleetReport, JobReplication
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.replicas.points import Point, Points, ReplicaPoints
 from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus
@@ -23,7 +23,7 @@ POINTS = (Point("chk-7", 7, 70.0, 3, 40, 3), Point("chk-6", 6, 60.0, 3, 39, 2))
 
 
 def job(name, status, **fields):
-    return JobResult(name, f"hdfs://a/{name}", "hdfs://b", 0, status, **fields)
+    return JobReplication(name, status, f"hdfs://a/{name}", "hdfs://b", 0, **fields)
 
 
 def replica(name, completed, newest, **fields):

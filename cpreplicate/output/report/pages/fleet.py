@@ -8,14 +8,14 @@ from typing import get_args
 from cpreplicate.core.plan import total
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.inspect.overview import Overview
-from cpreplicate.operations.jobs.fleet import FleetReport, JobResult, ResultStatus
+from cpreplicate.operations.jobs.fleet import FleetReport, JobReplication, ReplicationOutcome
 from cpreplicate.operations.sync.report import named
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Value
 from cpreplicate.output.report.pages.words import counted, joined, label, took
 from cpreplicate.output.results.fleet import withdrawn
 
-_STATUSES: tuple[ResultStatus, ...] = get_args(ResultStatus)
+_OUTCOMES: tuple[ReplicationOutcome, ...] = get_args(ReplicationOutcome)
 _WORDS = {
     "replicated": "replicated",
     "current": "current",
@@ -42,7 +42,7 @@ def page(report: FleetReport, _overview: Overview) -> Page:
 
 
 def _answer(report: FleetReport) -> str:
-    counts = [(report.count(status), _WORDS[status]) for status in _STATUSES]
+    counts = [(count, _WORDS[outcome]) for outcome, count in report.counts(_OUTCOMES).items()]
     text = joined([f"{count:,} {word}" for count, word in counts if count])
     whole = sum(_bytes(job) for job in report.jobs)
     is_plan = report.count("planned") and not report.count("replicated")
@@ -54,24 +54,24 @@ def _answer(report: FleetReport) -> str:
     return answer[:1].upper() + answer[1:]
 
 
-def _bytes(job: JobResult) -> int:
+def _bytes(job: JobReplication) -> int:
     """Return what was copied, or is to be."""
     if job.report is not None:
         return total(job.report.plan.copies)
-    is_to_be = job.status == "planned" and job.check is not None
+    is_to_be = job.outcome == "planned" and job.check is not None
     return job.check.bytes if is_to_be and job.check is not None else 0
 
 
 def _notes(report: FleetReport) -> Iterator[str]:
     for job in report.jobs:
-        if job.status == "failed":
+        if job.outcome == "failed":
             yield f"{job.name}: exit {job.exit_code}: {job.error}"
         for warning in getattr(job.report or job.check, "warnings", ()):
             yield f"{job.name}: {warning}"
 
 
 def _charts(report: FleetReport) -> Iterator[Chart]:
-    counts = {_WORDS[status]: report.count(status) for status in _STATUSES}
+    counts = {_WORDS[outcome]: count for outcome, count in report.counts(_OUTCOMES).items()}
     shown = {word: count for word, count in counts.items() if count}
     if shown:
         yield Chart(
@@ -97,7 +97,7 @@ def _jobs(report: FleetReport) -> DataTable:
     return DataTable(
         "Jobs",
         Column("job", [job.name for job in jobs]),
-        Column("result", [_WORDS[job.status] for job in jobs]),
+        Column("result", [_WORDS[job.outcome] for job in jobs]),
         Column("checkpoint", [_checkpoint(job) for job in jobs]),
         Column("completed", [_completed(job) for job in jobs], "time"),
         Column("copied", [_bytes(job) for job in jobs], "bytes"),
@@ -113,21 +113,21 @@ def _jobs(report: FleetReport) -> DataTable:
     )
 
 
-def _checkpoint(job: JobResult) -> str | None:
+def _checkpoint(job: JobReplication) -> str | None:
     if job.report is not None:
         return job.report.plan.checkpoint
     return None if job.check is None else job.check.checkpoint
 
 
-def _completed(job: JobResult) -> str | None:
+def _completed(job: JobReplication) -> str | None:
     known = job.report or job.check
     return None if known is None else timestamp(known.completed)
 
 
-def _count(job: JobResult, verb: str) -> Value:
+def _count(job: JobReplication, verb: str) -> Value:
     """Return the number of files of a verb; a check has only the sum of all."""
     return None if job.report is None else len(getattr(job.report.plan, verb))
 
 
-def _seconds(job: JobResult) -> Value:
+def _seconds(job: JobReplication) -> Value:
     return None if job.report is None else job.report.seconds
