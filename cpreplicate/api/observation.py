@@ -16,10 +16,6 @@ from cpreplicate.operations.verify.verify import Sample, Verification
 from cpreplicate.runners import ExecutionOptions, WarmRunners
 from cpreplicate.storage import Sides
 
-# what the command line calls, with each option that it has
-verified = _verify.verify_each
-observed = _status.status
-
 
 def verify(
     replica: Place,
@@ -46,7 +42,7 @@ def verify(
     ):
         sample = Sample(share=content)
         names, shared = (checkpoint,), runners.share()
-        found = verified(replica.uri, names, sample, on_message, side, execution, shared)
+        found = _verify.verify_each(replica.uri, names, sample, on_message, side, execution, shared)
         cancellation.raise_if_cancelled()
     (verification,) = found.checkpoints
     return verification
@@ -69,6 +65,6 @@ def status(
     cancellation = cancellation or Cancellation()
     with cancellation.ending():
         found = replicas_below(target.uri, [each.uri for each in sources], sides)
-        result = observed(found, sides, max_lag=max_lag)
+        result = _status.status(found, sides, max_lag=max_lag)
         cancellation.raise_if_cancelled()  # else a row has it as its error
         return result

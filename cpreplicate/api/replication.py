@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import get_args
 
 from cpreplicate.api.cancellation import Cancellation
@@ -15,13 +15,13 @@ from cpreplicate.core.plan import Cap
 from cpreplicate.core.restore import PathsMode
 from cpreplicate.core.retention import Retention
 from cpreplicate.errors import UsageError
-from cpreplicate.operations.sync import diff as _diff
 from cpreplicate.operations.sync import sync as _sync
+from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import Report
-from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.request import SyncRequest, SyncSettings
 from cpreplicate.protocol.job_record import recorded_name
 from cpreplicate.protocol.lease import NoLeaseLeft
-from cpreplicate.runners import ExecutionOptions, WarmRunners
+from cpreplicate.runners import WarmRunners
 from cpreplicate.runners.progress import ShowProgress, Snapshot
 from cpreplicate.storage import Sides
 from cpreplicate.storage.wrappers.limits import new_limits
@@ -30,30 +30,19 @@ OnProgress = Callable[[Snapshot], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyncOptions:
+class SyncOptions(SyncSettings):
     """The options of `plan` and `sync`, which are those of `cpreplicate sync`.
 
-    `remap` has what recorded paths begin with, and from where they are read. `lock_wait` is in
-    seconds, `bandwidth` in bytes a second, `max_rps` in metadata operations a second. `keep` None
-    states no policy: that of the replica holds.
+    `remap` has what recorded paths begin with, and from where they are read. `max_delete` is in
+    files, `bandwidth` in bytes a second, `max_rps` in metadata operations a second.
     """
 
-    keep: int | Retention | None = None
-    keep_less: bool = False
-    paths: PathsMode = "auto"
     remap: Mapping[str, str] = field(default_factory=dict)
-    source_roots: Sequence[str] = ()
     pack: PackMode = "off"
-    lock_wait: float = 0.0
     max_delete: int | None = None
-    adopt: bool = False
-    allow_older: bool = False
-    check_content: bool = False
     unsafe_lease: bool = False
     bandwidth: float | None = None
     max_rps: float | None = None
-    name: str | None = None
-    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value that the command line would refuse."""
@@ -95,7 +84,7 @@ def plan(
     """Return what `sync` would do, and change nothing, as `cpreplicate diff`."""
     cancellation = cancellation or Cancellation()
     with cancellation.ending():
-        report = planned(_request(source, target, options or SyncOptions()), on_message)
+        report = diff(_request(source, target, options or SyncOptions()), on_message)
         cancellation.raise_if_cancelled()
         return report
 
@@ -116,20 +105,6 @@ def sync(
     """
     show = None if on_progress is None else _Progress(on_progress, on_message)
     request = _request(source, target, options or SyncOptions(), show)
-    return synced(request, on_message, cancellation)
-
-
-def planned(
-    request: SyncRequest, on_message: Notify = silent, *, with_positions: bool = False
-) -> Report:
-    """Return what `synced` would do for a request, and change nothing."""
-    return _diff.diff(request, on_message, with_positions=with_positions)
-
-
-def synced(
-    request: SyncRequest, on_message: Notify, cancellation: Cancellation | None = None
-) -> Report:
-    """Carry out a request. Without a `cancellation`, only an exception ends it."""
     if cancellation is None:
         with NoLeaseLeft():
             return _sync.sync(request, on_message)
@@ -146,24 +121,18 @@ def _request(
 ) -> SyncRequest:
     limits = new_limits(options.max_rps, options.bandwidth)
     target_side = replace(target.side(limits), unsafe_lease=options.unsafe_lease)
-    execution = options.execution if show is None else replace(options.execution, show=show)
+    settings = {each.name: getattr(options, each.name) for each in fields(SyncSettings)}
+    settings["source_roots"] = tuple(Place(each).uri for each in options.source_roots)
+    if show is not None:
+        settings["execution"] = replace(options.execution, show=show)
     return SyncRequest(
         source=source.uri,
         target_root=target.uri,
-        paths=options.paths,
-        keep=options.keep,
-        keep_less=options.keep_less,
         remaps=remaps(options.remap),
-        source_roots=tuple(Place(each).uri for each in options.source_roots),
         sides=Sides(source.side(limits), target_side),
-        lock_wait=options.lock_wait,
         max_delete=None if options.max_delete is None else Cap(options.max_delete),
-        adopt=options.adopt,
-        allow_older=options.allow_older,
-        check_content=options.check_content,
         packing=PackOptions(options.pack),
-        execution=execution,
-        name=options.name,
+        **settings,
     )
 
 

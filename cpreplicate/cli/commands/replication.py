@@ -96,14 +96,14 @@ def diff(
     **values: Any,
 ) -> int:
     """Show the plan of a sync, and change nothing."""
-    from cpreplicate.api.replication import planned
+    from cpreplicate.operations.sync import diff as operation
 
     listing = _listing(actions, every, combined, output)
     start_narration(values)
     request = planned_sync(values)
     page_of = _page_of_plan(values["report_file"], request)
     with showing_refused_plan(output, listing, page_of):
-        report = planned(request, with_positions=with_positions)
+        report = operation.diff(request, with_positions=with_positions)
     code = _shown_plan(report, output, listing, page_of)
     return 20 if exit_code and not report.plan.empty else code
 
@@ -149,7 +149,9 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     Flink or another program keeps files in the directory of the replica, the command changes
     nothing and exits with 6.
     """
-    from cpreplicate.api.replication import planned, synced
+    from cpreplicate.operations.sync import diff as plans
+    from cpreplicate.operations.sync import sync as operation
+    from cpreplicate.protocol.lease import NoLeaseLeft
 
     notify = start_narration(values)
     request = planned_sync(values)
@@ -157,9 +159,9 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     page_of = _page_of_plan(values["report_file"], request)
     with showing_refused_plan(output, listing, page_of):
         if dry_run:
-            return _shown_plan(planned(request, notify), output, listing, page_of)
-        with sync_metrics(metrics_file, request) as record:
-            report = synced(request, notify)
+            return _shown_plan(plans.diff(request, notify), output, listing, page_of)
+        with sync_metrics(metrics_file, request) as record, NoLeaseLeft():
+            report = operation.sync(request, notify)
             record(report)
     return show_change(report, output, listing, page_of(report))
 
@@ -321,7 +323,6 @@ def verify(
     Every file of the checkpoint must exist with its length, inside the replica. And `promote` must
     not refuse the replica because of checkpoints of others in it.
     """
-    from cpreplicate.api.observation import verified
     from cpreplicate.operations.inspect import overview
     from cpreplicate.operations.verify import verify as operation
 
@@ -331,7 +332,8 @@ def verify(
     replica = selected(replica, job, side)
     with verify_metrics(metrics_file, replica) as measure:
         names = operation.committed(replica, side) if every else (checkpoint or (None,))
-        verifications = verified(replica, names, sample, notify, side, execution_of(values))
+        execution = execution_of(values)
+        verifications = operation.verify_each(replica, names, sample, notify, side, execution)
         if record:  # the newest one, which is first with --all
             operation.record(verifications.checkpoints[0], sample.share, side)
         # with --all, adopted checkpoints are no obstacle: `promote` takes the first

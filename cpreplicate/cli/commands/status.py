@@ -67,7 +67,7 @@ def status(
 
     TARGET is the TARGET_ROOT of `sync`, a REPLICA in it, or the TOML file of `fleet`.
     """
-    from cpreplicate.api.observation import observed
+    from cpreplicate.operations.replicas import status as operation
     from cpreplicate.operations.replicas.replicas import (
         MissingSources,
         missing_sources,
@@ -91,7 +91,7 @@ def status(
         sources = [absolute(one) for one in source]
         missing = missing_sources(sources, sides.source)
         replicas = replicas_below(absolute(target), sources, sides)
-    report = observed(
+    report = operation.status(
         replicas,
         sides,
         orphans,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,40 +19,48 @@ from cpreplicate.storage import Sides
 SUBSUMPTION_WAIT = 2.0  # seconds: Flink deletes a checkpoint's files after its `_metadata`
 
 
-@dataclass(frozen=True)
-class SyncRequest:
-    """What to replicate and how: the options of `diff` and `sync`.
+@dataclass(frozen=True, kw_only=True)
+class SyncSettings:
+    """How to replicate: what the Python API and the command line ask for in the same words.
 
     `keep` is which checkpoints the replica holds: a number is that of the last ones. None states
-    no policy: that of the replica holds. `stated_by` is what states it, and `keep_less` allows that
-    it keeps less than another place stated before.
+    no policy: that of the replica holds. `keep_less` allows that it keeps less than another place
+    stated before. `lock_wait` is in seconds. `name` is that of the job, None if it is not known.
+    """
+
+    paths: PathsMode = "auto"
+    keep: Retention | int | None = None
+    keep_less: bool = False
+    source_roots: Sequence[str] = ()
+    lock_wait: float = 0.0
+    adopt: bool = False
+    allow_older: bool = False
+    check_content: bool = False
+    name: str | None = None
+    execution: ExecutionOptions = field(default=ExecutionOptions())
+
+
+@dataclass(frozen=True)
+class SyncRequest(SyncSettings):
+    """What to replicate and how: what `diff` and `sync` are asked for.
+
+    `stated_by` is what states the policy of `keep`. `repair`: the replica keeps the checkpoint
+    already, and gets what it lacks of it again; none is published or withdrawn.
     `subsumption_wait`: if the source lacks files, its `_metadata` is looked for again after so many
-    seconds, to distinguish a subsumed checkpoint from an incomplete one. `name` is that of the job,
-    None if it is not known. `repair`: the replica keeps the checkpoint already, and gets what it
-    lacks of it again; none is published or withdrawn.
+    seconds, to distinguish a subsumed checkpoint from an incomplete one.
     """
 
     source: str
     target_root: str
-    paths: PathsMode = "auto"
-    keep: Retention | int | None = None
-    keep_less: bool = False
     stated_by: StatedBy = field(default_factory=partial(stated_by, "the Python API"))
     remaps: tuple[uri.Remap, ...] = ()
-    source_roots: tuple[str, ...] = ()
     sides: Sides = field(default=Sides())
-    lock_wait: float = 0.0
     max_delete: Cap | None = None
     async_deletes: bool = False
-    adopt: bool = False
     same_source: bool = False
-    allow_older: bool = False
-    check_content: bool = False
     repair: bool = False
     packing: PackOptions = field(default=PackOptions())
-    execution: ExecutionOptions = field(default=ExecutionOptions())
     subsumption_wait: float = field(default_factory=lambda: SUBSUMPTION_WAIT)
-    name: str | None = None
 
     @property
     def stated(self) -> Stated | None:
