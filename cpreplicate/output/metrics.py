@@ -152,8 +152,7 @@ FAMILIES = (
     ),
     Family(
         "cpreplicate_replica_ready",
-        "1 if promote would succeed, as far as the last sync that looked at the replica saw it,"
-        " else 0.",
+        "1 if promote would succeed, as far as the last look at the replica showed, else 0.",
         _ready,
     ),
     Family(

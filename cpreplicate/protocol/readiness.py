@@ -16,6 +16,7 @@ from cpreplicate.errors import (
     NotThere,
     Obstacle,
     Obstructed,
+    Refused,
 )
 from cpreplicate.protocol import census, json_files, ownership, seal
 from cpreplicate.protocol.census import Census
@@ -24,6 +25,8 @@ from cpreplicate.protocol.marker import Marker
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.seal import Seal
+
+_REPLICA = "REPLICA is <target root>/<job-id>"
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Held:
 class Unready(NamedTuple):
     """Why `promote` would not succeed: its error.
 
-    `obstacle` is None if the replica only holds no checkpoint.
+    `obstacle` is None if nothing in the replica is in the way: it only holds no checkpoint of
+    cpreplicate's own, or an adopted one is asked for.
     """
 
     error: CpreplicateError
@@ -64,31 +68,36 @@ def held(replica: Replica, state: State) -> Held:
     return Held(state.census, state.marker, state.is_empty, state.links, sealed)
 
 
-def unready(replica: Replica, found: Held) -> Unready | None:
+def unready(replica: Replica, found: Held, checkpoint: str | None = None) -> Unready | None:
     """Return why `promote` would refuse a replica, None if it would not.
 
-    A sealed replica is promoted already: what a job writes there is no obstacle. But the checkpoint
-    that it was promoted with must be there.
+    `checkpoint` is the one that is asked for, None for the newest. A sealed replica is promoted
+    already: what a job writes there is no obstacle. But the checkpoint that it was promoted with
+    must be there.
     """
     if found.links:
         return _obstructed(ownership.of_link(replica.uri_of(found.links[0])), "link")
     if found.sealed is not None:
         return unready_sealed(replica, found.sealed, found.census)
     if found.is_empty:
-        return Unready(
-            NotThere(f"{replica.root} is not there or is empty. REPLICA is <target root>/<job-id>")
-        )
+        return Unready(nothing_there(replica))
     for reason in ownership.foreign(found, replica):
         obstacle = ownership.obstacle(found)
         assert obstacle is not None, "it is the kind of this reason"
         return _obstructed(reason, obstacle)
-    if found.census.newest is None:
-        return Unready(
-            NotThere(
-                f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
-            )
-        )
-    return None
+    if checkpoint in found.census.adopted:
+        return Unready(Refused(ownership.of_adopted(replica.uri_of(str(checkpoint)))))
+    return None if found.census.own else Unready(no_checkpoint(replica))
+
+
+def nothing_there(replica: Replica) -> NotThere:
+    """Return the error of a directory that is not there, or empty."""
+    return NotThere(f"{replica.root} is not there or is empty. {_REPLICA}")
+
+
+def no_checkpoint(replica: Replica) -> NotThere:
+    """Return the error of a replica without a checkpoint of cpreplicate's own."""
+    return NotThere(f"{replica.root} holds no committed checkpoint. {_REPLICA}")
 
 
 def unready_sealed(replica: Replica, sealed: Seal, found: Census | None = None) -> Unready | None:

@@ -32,7 +32,7 @@ from cpreplicate.operations.replicas.source_look import (
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate_held, would_rewrite
 from cpreplicate.operations.verify.verify import NOTHING, Sample, Verification, verify
-from cpreplicate.protocol import ownership, seal
+from cpreplicate.protocol import seal
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.readiness import held, unready, unready_sealed
@@ -294,9 +294,7 @@ def _refuse_unready(replica: Replica, request: PromoteRequest) -> State | None:
             raise reason.error
         return None
     state = orphans.examine(replica)
-    if request.checkpoint in state.adopted:
-        raise Refused(ownership.of_adopted(replica.uri_of(str(request.checkpoint))))
-    reason = unready(replica, held(replica, state))
+    reason = unready(replica, held(replica, state), request.checkpoint)
     if reason is not None:
         raise reason.error
     return state

@@ -28,7 +28,7 @@ from cpreplicate.protocol.source import find
 
 Operation = Literal["sync", "sweep", "verify"]
 Readiness = Literal["ready", "lease", Obstacle]
-"""Whether `promote` would succeed, as far as a sync sees it: `ready`, or why not."""
+"""Whether `promote` would succeed, as far as the last look shows: `ready`, or why not."""
 
 
 SYNC_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, math.inf)
@@ -68,7 +68,7 @@ class Observation:
     is_lease_held: bool | None = None
     is_restorable: bool | None = None
     readiness: Readiness | None = None
-    """As of the last sync that looked at the replica; None if nobody did."""
+    """As of the last look at the replica; None if nobody looked."""
     orphan_bytes: int | None = None
     restore_state: RestoreState | None = None
     replica_looked: float | None = None
@@ -168,8 +168,12 @@ class Observation:
             self._see_readiness(is_sealed, obstacle)
 
     def saw_replica(self, restore_state: RestoreState, now: float) -> None:
-        """Record what the replica was seen to hold."""
+        """Record what the replica was seen to hold, and whether `promote` would succeed."""
         self.restore_state, self.replica_looked = restore_state, now
+        if restore_state.refusal is None:
+            self.readiness = "ready"
+        elif restore_state.obstacle is not None:
+            self.readiness = restore_state.obstacle
 
     def took(self, seconds: float) -> None:
         """Add the duration of a sync that changed the replica."""

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from cpreplicate.core import uri
 from cpreplicate.core.ledger import MemberTable
 from cpreplicate.core.path_columns import Numbers, Texts, chosen, rows_of, texts
-from cpreplicate.core.placement import is_derived
 from cpreplicate.core.retention import Stated
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import CpreplicateError
@@ -160,12 +159,12 @@ def _points_of(replica: Replica, own: Collection[str]) -> ReplicaPoints:
     return ReplicaPoints(
         uri.name(replica.root),
         replica.root,
-        tuple(point for point in points if not is_derived(point.checkpoint)),
+        tuple(point for point in points if point.checkpoint in held.own),
         union.bytes,
         tuple(others),
         seal.describe(replica) if seal.NAME in own else None,
         *shown_retention(replica, own),
-        derived=tuple(point for point in points if is_derived(point.checkpoint)),
+        derived=tuple(point for point in points if point.checkpoint in held.derived),
     )
 
 

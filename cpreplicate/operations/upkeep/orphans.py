@@ -28,12 +28,13 @@ from cpreplicate.core.placement import (
 )
 from cpreplicate.core.plan import Action
 from cpreplicate.core.tables import Lengths
-from cpreplicate.errors import MetadataError, NotThere, Refused
+from cpreplicate.errors import MetadataError, Refused
 from cpreplicate.operations.change.change import refuse_links, some
 from cpreplicate.protocol import json_files, lease, manifest, needed, ownership, replica_state, seal
 from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX
 from cpreplicate.protocol.journal import Journal
 from cpreplicate.protocol.ledger import Ledger
+from cpreplicate.protocol.readiness import nothing_there
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.storage import TEMPORARY, FileStatus, Transient
@@ -159,9 +160,7 @@ def examine(replica: Replica) -> State:
             f"the checkpoints of {replica.root} cannot be read. Nothing was changed. {error}"
         ) from error
     if state.is_empty:
-        raise NotThere(
-            f"{replica.root} is not there or is empty. REPLICA is <target root>/<job-id>"
-        )
+        raise nothing_there(replica)
     ownership.refuse_foreign(state, replica)
     return state
 

@@ -34,6 +34,7 @@ from cpreplicate.operations.upkeep.unpack import PackedFiles, Unpacked, Unpacker
 from cpreplicate.protocol import publication
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.held import HeldReplica
+from cpreplicate.protocol.readiness import no_checkpoint
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.source import MetadataFile, read_metadata
@@ -256,9 +257,7 @@ def _prepare(
 ) -> list[_Work]:
     """Return what is to be rewritten: with `unpack`, all checkpoints."""
     if not state.committed:
-        raise NotThere(
-            f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
-        )
+        raise no_checkpoint(replica)
     if request.unpack and state.derived:
         raise Refused(
             f"{replica.root} holds {some([each.name for each in state.derived])}, which"

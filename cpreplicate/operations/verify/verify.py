@@ -33,7 +33,7 @@ from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.checkpoint_record import Record, matching_record, read_record
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.manifest import Manifest, ManifestTable
-from cpreplicate.protocol.readiness import Unready, held, unready, unready_sealed
+from cpreplicate.protocol.readiness import Unready, held, no_checkpoint, unready, unready_sealed
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.verification_record import Verified, record_verification
@@ -271,10 +271,8 @@ def _as_promote(
     if isinstance(state, str):
         return replace(verification, refused=state)
     name = verification.checkpoint
-    reason = unready(replica, held(replica, state))
+    reason = unready(replica, held(replica, state), name)
     refused = None if reason is None else str(reason)
-    if name in state.adopted and (reason is None or reason.obstacle is None):
-        refused = ownership.of_adopted(replica.uri_of(name))
     is_repairable = refused is None and state.marker is not None and not verification.outside
     if verification.restorable or not is_repairable:
         return replace(verification, refused=refused)
@@ -400,9 +398,7 @@ def _asked(replica: Replica, found: Census, checkpoint: str | None) -> str:
         # a derived one is taken where it was promoted, never by itself
         held = [name for name in held if name == seal.promoted(replica) or not is_derived(name)]
     if not held:
-        raise NotThere(
-            f"{replica.root} holds no committed checkpoint. REPLICA is <target root>/<job-id>"
-        )
+        raise no_checkpoint(replica)
     if checkpoint is None:
         return held[0]
     if checkpoint not in held:

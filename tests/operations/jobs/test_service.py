@@ -272,6 +272,22 @@ def test_while_the_source_is_lost_a_new_service_knows_how_the_job_is_started(tmp
     assert "dcA is dark" in point.error
 
 
+@pytest.mark.parametrize(("others", "expected"), [((), "ready"), (("chk-9",), "foreign")])
+def test_while_the_source_is_lost_a_new_service_knows_whether_its_replica_is_ready(
+    tmp_path, others, expected
+):
+    write(tmp_path, 1, 1)
+    replicate(tmp_path, 1)
+    for name in others:
+        shutil.copytree(tmp_path / "dcB" / job_id(1) / "chk-1", tmp_path / "dcB" / job_id(1) / name)
+    (tmp_path / "dcA" / job_id(1)).rename(tmp_path / "lost")
+    with stepping(Jobs(served(tmp_path, 1))) as stepped:
+        stepped.step()
+        (point,) = stepped.service.restore_points()
+        assert readiness(stepped.service) == [expected]
+    assert (point.unready is None) == (expected == "ready")
+
+
 def test_a_replica_that_is_promoted_meanwhile_is_known_as_sealed_for_its_checkpoint(tmp_path):
     write(tmp_path, 1, 1)
     with stepping(Jobs(served(tmp_path, 1))) as stepped:
