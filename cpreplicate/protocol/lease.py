@@ -463,7 +463,7 @@ def _is_local(lease_uri: str) -> bool:
 
 
 def _is_far(fields: dict[str, Any]) -> bool:
-    """Return whether a lease or a heartbeat has no time, or one that no right clock led to."""
+    """Return whether a lease or a heartbeat expires so late that its clock was wrong, or never."""
     if not fields:
         return False
     expires = fields.get("expires")

@@ -118,6 +118,7 @@ def _coordinator(state: bytes, changes: Changes) -> bytes:
 
 
 def _kafka_body(version: int, fields: Fields, changes: Changes, cluster: str | None) -> bytes:
+    """Write the state of the enumerator of a Kafka source: its partitions."""
     if version == 2:
         out = _entries(fields, changes)
     elif version == 3:
@@ -158,6 +159,7 @@ def _entries_with_offsets(fields: Fields, changes: Changes, cluster: str | None)
 
 
 def _dynamic_body(version: int, fields: Fields, changes: Changes, _cluster: str | None) -> bytes:
+    """Write the state of the enumerator of a dynamic source: streams, and a body per cluster."""
     if version not in (1, 2):
         raise Unreadable("it is not known")
     streams = fields.count(6)

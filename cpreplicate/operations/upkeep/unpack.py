@@ -339,6 +339,7 @@ class Unpacker:
             )
 
     def _end(self) -> None:
+        """Remove the journal, unless files are left that no manifest lists."""
         found = (self._replica.manifest(name) for name in self._unpacking.names)
         manifests = [manifest for manifest in found if manifest is not None]
         planned = self._changed | self._left

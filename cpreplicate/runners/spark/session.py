@@ -86,7 +86,9 @@ def session(
         directory = Path(
             resources.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-"))
         )
-        context = existing or resources.enter_context(_own(execution, directory, pools, is_lost))
+        context = existing or resources.enter_context(
+            _new_context(execution, directory, pools, is_lost)
+        )
         refuse_unrunnable(context.getConf().get)
         context.addPyFile(_shipped(directory))
         yield context
@@ -111,9 +113,13 @@ def tries(context: SparkContext) -> int:
 
 
 @contextlib.contextmanager
-def _own(
+def _new_context(
     execution: ExecutionOptions, directory: Path, pools: int, is_lost: Callable[[], bool]
 ) -> Iterator[SparkContext]:
+    """Start a context of Spark, and stop it at the end: soon, if its engine `is_lost`.
+
+    Its files are in `directory`. Raises `CpreplicateError` if it does not start.
+    """
     if not is_submitted() and not has_passwd_entry():
         raise CpreplicateError(
             f"Spark cannot start: user id {os.geteuid()} has no passwd entry, which Hadoop's login"
@@ -125,7 +131,7 @@ def _own(
     if execution.spark_master() is not None or not is_submitted():
         # otherwise the workers run whatever `python3` is
         os.environ["PYSPARK_PYTHON"] = _python(execution)
-    with _java_stderr_aside(directory), _own_interrupt():
+    with _hidden_java_stderr(directory), _own_interrupt():
         context = _started(conf)
     startup_times.record(str(context.master), time.monotonic() - began)
     try:
@@ -357,20 +363,20 @@ def _java_output(stderr: Path) -> str:
 
 
 @contextlib.contextmanager
-def _java_stderr_aside(directory: Path) -> Iterator[None]:
+def _hidden_java_stderr(directory: Path) -> Iterator[None]:
     """Hide what the JVM prints at its start (incubator modules, native libraries).
 
     If the block raises, the error contains it.
     """
     sys.stderr.flush()
     kept = os.dup(2)
-    with open(directory / "stderr", "w+b") as aside:
-        os.dup2(aside.fileno(), 2)
+    with open(directory / "stderr", "w+b") as hidden:
+        os.dup2(hidden.fileno(), 2)
         try:
             yield
         except Exception as error:
             raise CpreplicateError(
-                f"Spark did not start: {str(error).rstrip('.')}. {_java_output(Path(aside.name))}"
+                f"Spark did not start: {str(error).rstrip('.')}. {_java_output(Path(hidden.name))}"
             ) from error
         finally:
             os.dup2(kept, 2)

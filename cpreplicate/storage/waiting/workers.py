@@ -201,6 +201,7 @@ class _Worker:
         self._wake.release()
 
     def _work(self) -> None:
+        """Perform each assignment that `begin` wakes the thread for, until the process ends."""
         while True:
             self._wake.acquire()
             assignment, self._assignment = self._assignment, None
