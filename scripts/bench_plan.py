@@ -28,9 +28,10 @@ def measure(root: str) -> None:
     """In a process of its own: the seconds of a plan into an empty replica and of its batches, and
     the memory at most.
     """
-    from cpreplicate.operations.sync.plan import copies, make_plan
+    from cpreplicate.operations.sync.plan.plan import make_plan
     from cpreplicate.operations.sync.request import SyncRequest
-    from cpreplicate.operations.sync.source import read_source, target_replica
+    from cpreplicate.operations.sync.source.state import read_source, target_replica
+    from cpreplicate.operations.sync.tasks import copies
     from cpreplicate.protocol.lease import LeaseToken
     from cpreplicate.protocol.ledger import Ledger
     from cpreplicate.protocol.replica_state import examine

@@ -175,6 +175,12 @@ class Plan:
         return not (self.publish or changes)
 
     @property
+    def amount(self) -> tuple[int, int]:
+        """How many files it copies, repacks and deletes, and how many bytes it copies."""
+        files = len(self.copies) + len(self.repacks) + len(self.deletes)
+        return files, total(self.copies) + total(self.repacks)
+
+    @property
     def reused_copies(self) -> tuple[Action, ...]:
         """The copies that are made within the target, from replicas of earlier jobs."""
         return tuple(action for action in self.copies if action.target in self.reused)

@@ -6,17 +6,16 @@ The rules follow from what stock Flink was observed to do. See `docs/restore.md`
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure
-from cpreplicate.core.ledger import Member, MemberTable
-from cpreplicate.core.metadata import Absolute, Handle, Metadata, PathRewriter, Relative
+from cpreplicate.core.ledger import NO_MEMBERS, MemberTable
+from cpreplicate.core.metadata import Absolute, Handle, Metadata, Relative
 from cpreplicate.core.metadata.handle import RELATIVE
 from cpreplicate.core.metadata.rewrite import Moves, Segment, Spelling
-from cpreplicate.core.path_columns import Numbers, Texts, parts_of, rows_of
-from cpreplicate.core.placement import Layout, Placement, has_special_name
+from cpreplicate.core.path_columns import Numbers, Texts, parts_of, rows_of, texts
+from cpreplicate.core.placement import Layout, has_special_name
 
 PathsMode = Literal["auto", "relative", "absolute"]
 JAR = "JAR"  # stands for the user's job in a command
@@ -87,25 +86,25 @@ def _has_segments(metadata: Metadata, closure: Closure) -> bool:
 
 def warnings(metadata: Metadata, chosen: ChosenPaths, has_packs: bool = False) -> tuple[str, ...]:
     """Return what the operator should know about the spelling that was chosen."""
-    texts = list(warnings_of_packs(metadata)) if has_packs else []
+    found = list(warnings_of_packs(metadata)) if has_packs else []
     if chosen.mode == "relative" and metadata.changelog:
-        texts.append(
+        found.append(
             "relative paths with changelog state: only CLAIM restores it, and its next checkpoints"
             " will not be restorable. Use --paths absolute"
         )
     if chosen.mode == "relative" and metadata.version < _FIRST_WITH_NO_CLAIM:
-        texts.append(
+        found.append(
             f"relative paths with metadata v{metadata.version}: restore with NO_CLAIM only (Flink"
             " 1.15 or later). On an older Flink the next checkpoints will not be restorable. Use"
             " --paths absolute"
         )
     if chosen.reported == "mixed":
-        texts.append(
+        found.append(
             f"{'packed files' if has_packs else 'merged segments'} have no relative form: their"
             " paths are absolute in the replica. If you move or copy the replica, run `cpreplicate"
             " relocate` on it before a job is restored from it"
         )
-    return tuple(texts)
+    return tuple(found)
 
 
 def warnings_of_packs(metadata: Metadata) -> tuple[str, ...]:
@@ -119,63 +118,74 @@ def warnings_of_packs(metadata: Metadata) -> tuple[str, ...]:
     )
 
 
-def path_rewriter(
-    closure: Closure,
-    placement: Layout,
-    replica: str,
-    mode: str,
-    members: Mapping[str, Member] | None = None,
-) -> PathRewriter:
-    """Return the path rewriter that spells each handle of a checkpoint as its replica needs it.
+class PathSpeller:
+    """Spells the path of each handle of a checkpoint as its replica needs it.
 
     Each file has one spelling throughout. A segment or directory has no relative form, and neither
-    has any other reference of a file that a segment names. `members` maps the logical path of a
-    packed file to its place: it becomes a segment that spans the whole file, since the size that a
+    has any other reference of a file that a segment names. `members` are the packed files by their
+    logical path: such a file becomes a segment that spans the whole file, since the size that a
     handle records may be less (that of a changelog's file is the size of its payload).
     """
-    packed = members or {}
 
-    def rewrite_path(handle: Handle) -> Spelling | None:
+    def __init__(
+        self,
+        closure: Closure,
+        layout: Layout,
+        replica: str,
+        mode: str,
+        members: MemberTable = NO_MEMBERS,
+    ) -> None:
+        self._closure, self._layout, self._replica = closure, layout, replica
+        self._mode, self._members = mode, members
+
+    def __call__(self, handle: Handle) -> Spelling | None:
+        """Return the spelling of one handle, None if it stays as it is."""
         if handle.path is None:
             return None
-        source = closure.uri_of(handle)
+        source = self._closure.uri_of(handle)
         if handle.kind == "directory":
-            return Absolute(uri.join(replica, placement.place_directory(source)))
-        target = placement.place(source)
-        if (member := packed.get(target)) is not None:
-            pack = uri.join(replica, member.pack)
+            return Absolute(uri.join(self._replica, self._layout.place_directory(source)))
+        target = self._layout.place(source)
+        if (member := self._members.get(target)) is not None:
+            pack = uri.join(self._replica, member.pack)
             return Segment(pack, member.offset, member.length, target)
-        if mode == "absolute" or closure.files[source].segment:
-            return Absolute(uri.join(replica, target))
-        return _unless_same(handle, relative_to(placement.name, target))
+        if self._closure.files[source].segment:
+            return self._absolute(target)
+        spelling = self._spelled(target)
+        is_same = handle.kind == "relative" and spelling == Relative(handle.path)
+        return None if is_same else spelling
 
-    return rewrite_path
+    def moves(self) -> Moves:
+        """Return how most handles are spelled at once: those of plain names in plain directories.
 
+        Each file of such a directory keeps its name in the replica.
+        """
+        files, plain = self._closure.files, self._closure.plain
+        segmented = files.take(files.is_segment).sources.texts().to_pylist()
+        merged = texts(map(self._layout.place, segmented))
 
-def moves(
-    closure: Closure, placement: Placement, replica: str, mode: str, members: MemberTable
-) -> Moves:
-    """Return how `path_rewriter` spells most handles: those of plain names in plain directories.
+        def place(recorded: str) -> str | None:
+            prefix = self._closure.uris.prefix(recorded)
+            return self._layout.place(f"{prefix}x")[:-1] if prefix[:-1] in plain else None
 
-    Each file of such a directory keeps its name in the replica.
-    """
-    files = closure.files
-    merged = placement.place_all(files.take(files.is_segment)).paths
+        def spell(prefix: str) -> Absolute | Relative:
+            spelling = self._spelled(f"{prefix}x")
+            return spelling._replace(path=spelling.path[:-1])
 
-    def place(recorded: str) -> str | None:
-        prefix = closure.uris.prefix(recorded)
-        return placement.place(f"{prefix}x")[:-1] if prefix[:-1] in closure.plain else None
+        def are_single(places: Texts) -> Numbers:
+            single: Numbers = has_special_name(parts_of(places).names)
+            return single | (rows_of(places, merged) >= 0)
 
-    def spell(prefix: str) -> Absolute | Relative:
-        if mode == "absolute":
-            return Absolute(uri.join(replica, prefix))
-        return Relative(relative_to(placement.name, f"{prefix}x")[:-1])
+        return Moves(place, spell, are_single, self._members, uri.join(self._replica, ""))
 
-    def are_single(places: Texts) -> Numbers:
-        single: Numbers = has_special_name(parts_of(places).names)
-        return single | (rows_of(places, merged) >= 0)
+    def _spelled(self, target: str) -> Absolute | Relative:
+        """Return the spelling of a whole file at this place of the replica."""
+        if self._mode == "absolute":
+            return self._absolute(target)
+        return Relative(relative_to(self._layout.name, target))
 
-    return Moves(place, spell, are_single, members, uri.join(replica, ""))
+    def _absolute(self, target: str) -> Absolute:
+        return Absolute(uri.join(self._replica, target))
 
 
 def relative_to(checkpoint: str, target: str) -> str:
@@ -185,10 +195,6 @@ def relative_to(checkpoint: str, target: str) -> str:
     """
     own = uri.below(target, checkpoint)
     return own if own is not None else f"../{target}"
-
-
-def _unless_same(handle: Handle, spelling: str) -> Relative | None:
-    return None if handle.kind == "relative" and handle.path == spelling else Relative(spelling)
 
 
 class Restore(NamedTuple):

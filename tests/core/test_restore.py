@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpreplicate.core import restore
 from cpreplicate.core.closure import closure
 from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.metadata import Handle, decode, rewrite
 from cpreplicate.core.placement import Placement
+from cpreplicate.core.restore import PathSpeller
 from cpreplicate.errors import MetadataError, Refused
 from tests.support.corpus import RECORDED, ROOT
 from tests.support.generate import generate, synthetic
@@ -25,9 +25,9 @@ def spelled(data, metadata, placement, mode, members, at_once):
     """Return the rewritten bytes, or the error; `at_once` moves what keeps its name together."""
     files = closure(metadata)
     arguments = (files, placement, "hdfs://dcB/job", mode, members)
-    moves = restore.moves(*arguments) if at_once else None
+    speller = PathSpeller(*arguments)
     try:
-        return b"".join(rewrite(data, metadata, restore.path_rewriter(*arguments), moves))
+        return b"".join(rewrite(data, metadata, speller, speller.moves() if at_once else None))
     except (MetadataError, ValueError) as error:
         return str(error)
 
@@ -77,7 +77,7 @@ def test_a_plain_file_that_moves_with_its_directory_is_not_asked_for():
     files = closure(metadata)
     arguments = (files, PLACEMENT, "hdfs://dcB/job", "relative", MemberTable.of({}))
     asked: list[Handle] = []
-    pieces = rewrite(data, metadata, asked.append, restore.moves(*arguments))
+    pieces = rewrite(data, metadata, asked.append, PathSpeller(*arguments).moves())
     after = decode(b"".join(pieces), "hdfs://dcB/job/chk-7")
     assert asked == []
     first = next(path for path in islice(after.handles.paths(), 10) if path and "shared" in path)
@@ -88,7 +88,6 @@ def test_a_directory_whose_new_path_is_too_long_for_the_format_is_refused():
     data = b"".join(synthetic(5, directory=JOB))
     metadata = decode(data, BASE)
     arguments = (closure(metadata), PLACEMENT, f"hdfs://dcB/{'x' * 65_530}", "absolute")
-    no_members = MemberTable.of({})
-    rewriter = restore.path_rewriter(*arguments, no_members)
+    speller = PathSpeller(*arguments)
     with pytest.raises(MetadataError, match="the format holds at most"):
-        list(rewrite(data, metadata, rewriter, restore.moves(*arguments, no_members)))
+        list(rewrite(data, metadata, speller, speller.moves()))

@@ -30,9 +30,9 @@ from cpreplicate.core.retention import Retention
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations.handover import unseal
 from cpreplicate.operations.sync import content, put_off, sync
-from cpreplicate.operations.sync import earlier_replicas as earlier_replicas
-from cpreplicate.operations.sync import plan as sync_plan
 from cpreplicate.operations.sync.content import Compared
+from cpreplicate.operations.sync.plan import earlier_replicas as earlier_replicas
+from cpreplicate.operations.sync.plan import plan as sync_plan
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import orphans as orphan
@@ -189,7 +189,7 @@ def present_is_done(patch: pytest.MonkeyPatch) -> None:
 
 
 def adopted_files_are_overwritten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(content, "keeping_what_is_equal", lambda run: Compared(run.plan, {}))
+    patch.setattr(content, "keeping_what_is_equal", lambda work: Compared(work.plan, {}))
 
 
 def adopted_files_are_deleted(patch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,10 @@ import pytest
 from cpreplicate.core import plan, uri
 from cpreplicate.core.packs import PackOptions, is_pack
 from cpreplicate.operations.handover import promote
-from cpreplicate.operations.sync import plan as sync_plan
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.commit import Committing
+from cpreplicate.operations.sync.plan import metadata as sync_metadata
+from cpreplicate.operations.sync.plan import plan as sync_plan
 from cpreplicate.operations.upkeep import relocate, sweep
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.runners import ExecutionOptions, batch
@@ -361,13 +362,13 @@ def replacing(
 
 def commit_before_copy() -> contextlib.AbstractContextManager[None]:
     def broken(copy):
-        def commit_and_copy(run):
+        def commit_and_copy(work):
             # as a put takes it
-            content = lambda: sync_plan.rewritten(  # noqa: E731
-                run.source_state, run.replica, run.plan.paths
+            content = lambda: sync_metadata.rewritten(  # noqa: E731
+                work.source_state, work.replica, work.plan.paths
             )
-            run.replica.publish(run.plan.checkpoint, content, lambda: None, replace=True)
-            return copy(run)
+            work.replica.publish(work.plan.checkpoint, content, lambda: None, replace=True)
+            return copy(work)
 
         return commit_and_copy
 
@@ -377,9 +378,9 @@ def commit_before_copy() -> contextlib.AbstractContextManager[None]:
 def delete_before_commit() -> contextlib.AbstractContextManager[None]:
     def broken(publish):
         def delete_and_publish(commit, written):
-            run = commit.run
-            for action in run.plan.deletes:
-                run.replica.storage.delete(run.replica.uri_of(action.target))
+            work = commit.work
+            for action in work.plan.deletes:
+                work.replica.storage.delete(work.replica.uri_of(action.target))
             return publish(commit, written)
 
         return delete_and_publish
@@ -429,10 +430,10 @@ def packs_of_others_deleted() -> contextlib.AbstractContextManager[None]:
 def packs_deleted_before_commit() -> contextlib.AbstractContextManager[None]:
     def broken(publish):
         def delete_and_publish(commit, written):
-            run = commit.run
-            for action in run.plan.deletes:
+            work = commit.work
+            for action in work.plan.deletes:
                 if is_pack(action.target):
-                    run.replica.storage.delete(run.replica.uri_of(action.target))
+                    work.replica.storage.delete(work.replica.uri_of(action.target))
             return publish(commit, written)
 
         return delete_and_publish

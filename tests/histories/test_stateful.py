@@ -27,8 +27,8 @@ from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.restore import PathsMode
 from cpreplicate.errors import Refused
 from cpreplicate.operations.handover import promote, unseal
-from cpreplicate.operations.sync import plan as sync_plan
 from cpreplicate.operations.sync import sync as sync_operation
+from cpreplicate.operations.sync.plan import plan as sync_plan
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import relocate, sweep

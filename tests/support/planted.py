@@ -90,6 +90,7 @@ def _bug(name: str, rule: str, *edits: tuple[str, str, str, str], by: str = "his
 _OWNERSHIP = "protocol.ownership"
 _PUBLICATION = "protocol.publication"
 _SYNC = "operations.sync"
+_LACKING = f"{_SYNC}.source.lacking"
 _UPKEEP = "operations.upkeep"
 
 BUGS = (
@@ -327,7 +328,7 @@ BUGS = (
     _bug(
         "a copy that failed counts",
         "step 3: each file of the closure is there before the commit",
-        (f"{_SYNC}.copy", "refuse_lacking", "if not (missing or short)", "if True"),
+        (_LACKING, "refuse_lacking", "if not (missing or short)", "if True"),
         (
             f"{_SYNC}.copy",
             "_without_failures",
@@ -339,7 +340,12 @@ BUGS = (
     _bug(
         "a source that moved on is incomplete",
         "step 4: a checkpoint that was subsumed meanwhile ends the run with `SourceMovedOn`",
-        (f"{_SYNC}.copy", "refuse_lacking", "if _is_subsumed(", "if False and _is_subsumed("),
+        (
+            f"{_SYNC}.source.lacking",
+            "refuse_lacking",
+            "if _is_subsumed(",
+            "if False and _is_subsumed(",
+        ),
         by="churn",
     ),
     _bug(
@@ -360,8 +366,8 @@ BUGS = (
         (
             f"{_SYNC}.sync",
             "_carry_out",
-            "written = copy_missing(run)",
-            "run.delete([each.target for each in run.plan.deletes]); written = copy_missing(run)",
+            "executed = copy_missing(work)",
+            "change.delete([each.target for each in plan.deletes]); executed = copy_missing(work)",
         ),
         by="race, overtaken",
     ),
@@ -372,7 +378,7 @@ BUGS = (
             f"{_SYNC}.clean_up",
             "_delete_old",
             "for name in plan.dropped:",
-            "for name in (_delete(run, targets), plan.dropped)[1]:",
+            "for name in (_delete(work, targets), plan.dropped)[1]:",
         ),
         by="race, overtaken",
     ),

@@ -103,9 +103,9 @@ def rewrite(
 ) -> Iterator[bytes]:
     """Yield the bytes of `data`, from which `metadata` was decoded, with rewritten paths.
 
-    `moves`, if given, agree with `path_rewriter`, which is then asked for few handles. Raises
-    `ValueError` for a relative segment or directory, which Flink has no form for, and
-    `MetadataError` for a path that is longer than the format holds.
+    With `moves`, `path_rewriter` is asked for few handles. Raises `ValueError` for a relative
+    segment or directory, which Flink has no form for, and `MetadataError` for a path that is longer
+    than the format holds.
     """
     pieces: list[bytes] = []
     size = 0

@@ -10,7 +10,7 @@ from cpreplicate.core.placement import job_root
 from cpreplicate.core.plan import Plan
 from cpreplicate.operations.kafka.check import KafkaAsked
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.source import SourceState
+from cpreplicate.operations.sync.source.state import SourceState
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side, Storage
 

@@ -11,10 +11,9 @@ from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.doctor.case import Case, Visit
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, text_of, warning
 from cpreplicate.operations.doctor.sockets import unanswered
-from cpreplicate.operations.sync.copy import choice_for
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import EngineLost
-from cpreplicate.runners.choose import RunnerChoice
+from cpreplicate.runners.choose import RunnerChoice, runner_choice
 from cpreplicate.storage import Sides, java, questions
 from cpreplicate.version import __version__
 
@@ -58,7 +57,7 @@ def _choice(subject: Case) -> RunnerChoice:
     if plan is None or plan.empty:
         runner = request.execution.runner
         return RunnerChoice("inline" if runner == "auto" else runner, "nothing to copy is known")
-    return choice_for(plan, request)
+    return runner_choice(request.execution, *plan.amount, request.sides.target.limits.bandwidth)
 
 
 def check_runner(subject: Case) -> Result:

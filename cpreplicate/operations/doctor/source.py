@@ -9,7 +9,7 @@ from cpreplicate.core.placement import METADATA
 from cpreplicate.operations.change.probe import ahead
 from cpreplicate.operations.doctor.case import Case, source_of
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, warning
-from cpreplicate.operations.sync.source import SourceState, read_source
+from cpreplicate.operations.sync.source.state import SourceState, read_source
 from cpreplicate.protocol import json_files
 from cpreplicate.storage import Storage, Transient, questions
 

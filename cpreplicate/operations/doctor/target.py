@@ -29,7 +29,7 @@ from cpreplicate.operations.doctor.findings import (
 from cpreplicate.operations.doctor.source import compared_clocks
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import named
-from cpreplicate.operations.sync.source import target_replica
+from cpreplicate.operations.sync.source.state import target_replica
 from cpreplicate.protocol import lease, lease_safety, same_place, seal
 from cpreplicate.protocol.marker import read_marker
 from cpreplicate.protocol.replica import Replica

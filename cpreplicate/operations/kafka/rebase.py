@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from cpreplicate.core import restore, uri
+from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.ledger import LedgerEntry
 from cpreplicate.core.metadata import decode, rewrite
@@ -29,6 +29,7 @@ from cpreplicate.core.positions.kafka import Split
 from cpreplicate.core.positions.kafka_rewrite import Changes
 from cpreplicate.core.positions.model import PendingTransaction, Position, Positions
 from cpreplicate.core.positions.offsets import Choice, Move, unchanged
+from cpreplicate.core.restore import PathSpeller
 from cpreplicate.core.start import Starting, starting
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import NotThere, Refused, UsageError
@@ -378,7 +379,7 @@ def _metadata(planned: _Planned, replica: Replica) -> Iterator[Path]:
             # relative paths are still those of the checkpoint that it was derived from
             metadata = decode(stream, replica.uri_of(result.checkpoint))
             layout = ReplicaLayout(result.name, (replica.root,))
-            rewriter = restore.path_rewriter(closure(metadata), layout, replica.root, "absolute")
+            rewriter = PathSpeller(closure(metadata), layout, replica.root, "absolute")
             file.writelines(rewrite(stream, metadata, rewriter))
         yield final
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from cpreplicate.errors import LeaseHeld, Refused, TargetGone
 from cpreplicate.operations.change.change import some
-from cpreplicate.operations.sync.copy import SyncChange
+from cpreplicate.operations.sync.copy import Executed
+from cpreplicate.operations.sync.plan.work import Work
 from cpreplicate.protocol import needed, publication
 from cpreplicate.protocol.lease import JUST_CHECKED
 from cpreplicate.protocol.manifest import Manifest
@@ -24,30 +25,30 @@ class CleanedUp(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def clean_up(run: SyncChange, unused_packs: Sequence[str], listed: Manifest) -> CleanedUp:
-    """Carry out step 6: delete the old `_metadata` first, then files and `unused_packs`.
+def clean_up(work: Work, executed: Executed, listed: Manifest) -> CleanedUp:
+    """Carry out step 6: delete the old `_metadata` first, then files and packs that are not used.
 
     Then remove the journal, if the manifest `listed` and those of other checkpoints replace it.
     """
-    cleaned = _delete_old(run, unused_packs)
+    cleaned = _delete_old(work, executed.unused_packs)
     if cleaned.undeleted or cleaned.warnings:
         return cleaned
-    return CleanedUp(warnings=_end_journal(run, listed))
+    return CleanedUp(warnings=_end_journal(work, executed, listed))
 
 
-def _delete_old(run: SyncChange, unused_packs: Sequence[str]) -> CleanedUp:
-    plan = run.plan
+def _delete_old(work: Work, unused_packs: Sequence[str]) -> CleanedUp:
+    change, plan = work.change, work.plan
     committed = f"{plan.checkpoint} was committed before that"
     targets = [*(action.target for action in plan.deletes), *unused_packs]
     try:
-        run.lease.check(JUST_CHECKED)  # it was before the commit
+        change.lease.check(JUST_CHECKED)  # it was before the commit
         if targets or plan.dropped:
-            needed.refuse_later(run.replica, run.state, {*plan.dropped, plan.checkpoint})
+            needed.refuse_later(change.replica, change.state, {*plan.dropped, plan.checkpoint})
         for name in plan.dropped:
-            publication.withdraw(run.replica, name)
-        if run.request.async_deletes:
+            publication.withdraw(change.replica, name)
+        if work.request.async_deletes:
             return CleanedUp(tuple(targets))
-        return CleanedUp(warnings=_delete(run, targets))
+        return CleanedUp(warnings=_delete(work, targets))
     except (LeaseHeld, TargetGone, EngineLost) as error:
         left = f"{committed}. Files that were to be deleted are left to `sweep`"
         return CleanedUp(warnings=(f"{error}. {left}",))
@@ -59,29 +60,31 @@ def _delete_old(run: SyncChange, unused_packs: Sequence[str]) -> CleanedUp:
         return CleanedUp(warnings=(f"{error}. {left}",))
 
 
-def _delete(run: SyncChange, targets: Sequence[str]) -> tuple[str, ...]:
-    plan = run.plan
+def _delete(work: Work, targets: Sequence[str]) -> tuple[str, ...]:
+    change, plan = work.change, work.plan
     if plan.deletes:
         needed_by = ", ".join(plan.dropped) or "the former checkpoint"
-        run.notify(f"deleting {len(plan.deletes)} files that only {needed_by} needed")
-    failed = run.delete(targets)
-    gone = (*plan.dropped, *run.state.stale)
-    failed += run.forget(name for name in gone if name != plan.checkpoint)
+        change.notify(f"deleting {len(plan.deletes)} files that only {needed_by} needed")
+    failed = change.delete(targets)
+    gone = (*plan.dropped, *change.state.stale)
+    failed += change.forget(name for name in gone if name != plan.checkpoint)
     if not failed:
         return ()
     return (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",)
 
 
-def _end_journal(run: SyncChange, listed: Manifest) -> tuple[str, ...]:
+def _end_journal(work: Work, executed: Executed, listed: Manifest) -> tuple[str, ...]:
     """Remove the journal, unless runs that died left files that only it lists.
 
     Returns a warning if these files cannot be listed: then the journal stays.
     """
+    change = work.change
     try:
-        run.end(run.left_over(), [listed, *run.described(run.kept_beside())])
+        described = [listed, *change.described(work.kept_beside())]
+        change.end(work.left_over(executed.members), described)
     except (LeaseHeld, TargetGone, OSError, Refused) as error:
         warning = (
-            f"{error}. {run.plan.checkpoint} was committed before that. Files of earlier runs were"
+            f"{error}. {work.plan.checkpoint} was committed before that. Files of earlier runs were"
             " not looked for, and the journal of this run stays until a later run removes it"
         )
         return (warning,)

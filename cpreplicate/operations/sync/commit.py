@@ -9,19 +9,21 @@ from dataclasses import replace
 import numpy as np
 
 from cpreplicate.core import uri
-from cpreplicate.core.ledger import LedgerEntry, LedgerTable, Prefix, PrefixTable
+from cpreplicate.core.ledger import LedgerEntry, LedgerTable, MemberTable, Prefix, PrefixTable
 from cpreplicate.core.path_columns import chosen, rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan
 from cpreplicate.core.reuse import ids_of_earlier_jobs
 from cpreplicate.core.tables import Lengths
-from cpreplicate.operations.sync.copy import SyncChange, Written
-from cpreplicate.operations.sync.plan import is_adopted, rewritten
+from cpreplicate.operations.sync.copy import Executed
+from cpreplicate.operations.sync.plan.metadata import rewritten
+from cpreplicate.operations.sync.plan.work import Work
 from cpreplicate.protocol import json_files, manifest, publication
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.job_record import JobRecord, record_job
 from cpreplicate.protocol.marker import add_source, create_marker
 from cpreplicate.protocol.publication import Publication
+from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.retention_record import record_retention
 from cpreplicate.storage.base import Content
 
@@ -36,95 +38,103 @@ class Committing:
     is written beside the marker, record and `_metadata` beside the copies.
     """
 
-    def __init__(self, run: SyncChange, resources: ExitStack) -> None:
-        self.run, self._resources = run, resources
-        self._early = self._publication() if _is_known_before_copies(run.plan) else None
+    def __init__(self, work: Work, resources: ExitStack) -> None:
+        self.work, self._resources = work, resources
+        is_known = _is_known_before_copies(work.plan)
+        self._early = self._publication(work.plan.members) if is_known else None
 
-    def publish(self, written: Written) -> manifest.Manifest:
+    def publish(self, executed: Executed) -> manifest.Manifest:
         """Commit the checkpoint, and return its manifest."""
-        run = self.run
-        commit = self._early or self._publication()
-        current = run.state.metadata_of(run.plan.checkpoint)
+        work, change = self.work, self.work.change
+        commit = self._early or self._publication(executed.members)
+        current = change.state.metadata_of(work.plan.checkpoint)
         digest = commit.digest if commit is not None else current
         assert digest is not None, "what is not published is committed"
-        listed = manifest_of(run, written, digest)
-        pending = run.replica.writing_manifest(run.plan.checkpoint, listed)
+        listed = manifest_of(work, executed, digest)
+        pending = work.replica.writing_manifest(work.plan.checkpoint, listed)
         self._resources.enter_context(pending)
         if commit is None:
             pending.appear()
             return listed
         if commit.replaces:  # until the new manifest is there, the journal lists the CRC32Cs
             with suppress(OSError):
-                run.complete_journal()
-        commit.publish(run.lease.check, pending)
-        run.notify(f"committed {run.replica.uri_of(run.plan.checkpoint)}")
+                change.complete_journal()
+        commit.publish(change.lease.check, pending)
+        change.notify(f"committed {work.replica.uri_of(work.plan.checkpoint)}")
         return listed
 
-    def _publication(self) -> Publication | None:
+    def _publication(self, members: MemberTable) -> Publication | None:
         """Begin to write the record and the `_metadata`, if the plan publishes any."""
-        run, plan = self.run, self.run.plan
+        work, plan = self.work, self.work.plan
         if not plan.publish:
             return None
 
         def content() -> Iterable[bytes]:
-            return rewritten(run.source_state, run.replica, plan.paths, plan.members)
+            return rewritten(work.source_state, work.replica, plan.paths, members)
 
-        is_small = run.source_state.file.metadata.length <= _HELD_IN_MEMORY
+        is_small = work.source_state.file.metadata.length <= _HELD_IN_MEMORY
         written = _held(content) if is_small else content
-        completed = run.source_state.source.completed
-        record = run.state.records.get(plan.checkpoint) if plan.repairs else None
+        completed, state = work.source_state.source.completed, work.change.state
+        record = state.records.get(plan.checkpoint) if plan.repairs else None
         return self._resources.enter_context(
-            Publication(run.replica, plan.checkpoint, written, run.state, completed, record)
+            Publication(work.replica, plan.checkpoint, written, state, completed, record)
         )
 
 
 @contextmanager
-def committing(run: SyncChange) -> Iterator[Committing]:
+def committing(work: Work) -> Iterator[Committing]:
     """Claim the directory, record what is about to change, and prepare the commit.
 
     What has not appeared when the block ends is removed.
     """
-    run.replica.keep_unfinished()
-    paths = list(_changed_paths(run.plan, run.journal.pack_stem))
-    claiming = run.recording(paths, run.left_over(), lambda: claim(run))
+    change, plan = work.change, work.plan
+    work.replica.keep_unfinished()
+    paths = list(_changed_paths(plan, change.journal.pack_stem))
+    claiming = change.recording(paths, work.left_over(plan.members), lambda: claim(work))
     with claiming, ExitStack() as resources:
-        yield Committing(run, resources)
+        yield Committing(work, resources)
 
 
-def claim(run: SyncChange) -> None:
+def claim(work: Work) -> None:
     """Make the directory a replica of this source, before anything else is written there."""
-    state, name = run.state, run.source_state.name
+    state, name = work.change.state, work.source_state.name
     marker = state.marker
     if marker is None:
-        adopted = is_adopted(state, run.request)
-        marker = create_marker(
-            run.replica, run.source_state.source.job, name, adopted, state.has_conditional_puts
-        )
+        adopted = _is_adopted(state, adopts=work.request.adopt)
+        job, has_conditions = work.source_state.source.job, state.has_conditional_puts
+        marker = create_marker(work.replica, job, name, adopted, has_conditions)
     elif not marker.names(name):
-        marker = add_source(run.replica, marker, name)
+        marker = add_source(work.replica, marker, name)
     for checkpoint in state.unrecorded:
-        publication.adopt(run.replica, checkpoint)
-    _record_job(run)
-    _record_retention(run)
+        publication.adopt(work.replica, checkpoint)
+    _record_job(work)
+    _record_retention(work)
     adopted_too = state.adopted + state.unrecorded
-    run.state = replace(state, marker=marker, adopted=adopted_too, unrecorded=())
+    work.change.state = replace(state, marker=marker, adopted=adopted_too, unrecorded=())
 
 
-def _record_retention(run: SyncChange) -> None:
+def _is_adopted(state: State, *, adopts: bool) -> bool:
+    """Return whether files of others were there when the directory became a replica, or will be."""
+    if state.marker is not None:
+        return state.marker.adopted
+    return adopts and not state.is_empty
+
+
+def _record_retention(work: Work) -> None:
     """Record the policy that the run states, before it keeps more or withdraws anything."""
-    policy = run.plan.policy
+    policy = work.plan.policy
     if policy.stated is not None and policy.is_to_be_recorded:
-        record_retention(run.replica, policy.stated)
+        record_retention(work.replica, policy.stated)
 
 
-def _record_job(run: SyncChange) -> None:
+def _record_job(work: Work) -> None:
     """Record the name of the job, if it is known, and the earlier jobs that it follows."""
-    name, source = run.request.name, run.source_state.source
+    name, source = work.request.name, work.source_state.source
     if name is None:
         return
     since = json_files.now() if source.completed is None else source.completed
-    follows = ids_of_earlier_jobs(run.source_state.needed, source.job)
-    record_job(run.replica, run.state.own, JobRecord(name, since, follows))
+    follows = ids_of_earlier_jobs(work.source_state.needed, source.job)
+    record_job(work.replica, work.change.state.own, JobRecord(name, since, follows))
 
 
 def _is_known_before_copies(plan: Plan) -> bool:
@@ -149,28 +159,28 @@ def _changed_paths(plan: Plan, pack_stem: str) -> Iterator[str]:
         yield pack_stem
 
 
-def manifest_of(run: SyncChange, written: Written, digest: Digest) -> manifest.Manifest:
+def manifest_of(work: Work, executed: Executed, digest: Digest) -> manifest.Manifest:
     """Return the manifest of the checkpoint, after its files were copied."""
-    plan, needed = run.plan, run.source_state.needed
-    keeps = plan.keeps.without(plan.members.paths).files
-    lengths = {**_lengths_of_kept_packs(run), **written.packs}
+    plan, needed, members = work.plan, work.source_state.needed, executed.members
+    keeps = plan.keeps.without(members.paths).files
+    lengths = {**_lengths_of_kept_packs(work, members), **executed.packs}
     whole = {pack: LedgerEntry(length, None, True) for pack, length in lengths.items()}
-    copied = LedgerTable.of(_as_written(plan, written))
-    plain = LedgerTable.joined([run.ledger.files.at(keeps.paths), copied])
+    copied = LedgerTable.of(_as_written(executed))
+    plain = LedgerTable.joined([work.change.ledger.files.at(keeps.paths), copied])
     packs = LedgerTable.of(whole)
     extents = [Lengths(needed.paths, needed.extents).at(plain.paths), packs.bytes]
     ledger = LedgerTable.joined([plain, packs])
     entries = manifest.ManifestTable.of_ledger(ledger, np.concatenate(extents))
-    prefixes = _prefixes(run, written, entries)
-    return manifest.Manifest(plan.checkpoint_id, digest, entries, plan.members, prefixes)
+    prefixes = _prefixes(work, executed, entries)
+    return manifest.Manifest(plan.checkpoint_id, digest, entries, members, prefixes)
 
 
-def _prefixes(run: SyncChange, written: Written, entries: manifest.ManifestTable) -> PrefixTable:
+def _prefixes(work: Work, executed: Executed, entries: manifest.ManifestTable) -> PrefixTable:
     """Return what proves the extents of merged files: as they were copied, else as recorded."""
-    needed = run.source_state.needed
+    needed = work.source_state.needed
     is_merged = rows_of(entries.paths, chosen(needed.paths, needed.is_segment)) >= 0
     merged = entries.take(is_merged)
-    uris = {path: written.files.get(uri.join(run.replica.root, path)) for path in merged}
+    uris = {path: executed.files.get(uri.join(work.replica.root, path)) for path in merged}
     copied = PrefixTable.of(
         {
             path: Prefix(outcome.prefix, outcome.prefix_crc32c)
@@ -180,25 +190,25 @@ def _prefixes(run: SyncChange, written: Written, entries: manifest.ManifestTable
             and outcome.prefix_crc32c is not None
         }
     )
-    return run.ledger.prefixes_of(merged.paths, merged.extents, copied, merged.ledger)
+    return work.change.ledger.prefixes_of(merged.paths, merged.extents, copied, merged.ledger)
 
 
-def _as_written(plan: Plan, written: Written) -> dict[str, LedgerEntry]:
+def _as_written(executed: Executed) -> dict[str, LedgerEntry]:
     """Return what was copied, but for members of packs."""
-    copied: dict[str, LedgerEntry] = {}
-    for target in without(texts(row.target for row in plan.copies), plan.members.paths).to_pylist():
-        outcome = written.files[uri.join(plan.replica, target)]
+    plan, copied = executed.plan, dict[str, LedgerEntry]()
+    targets = texts(row.target for row in plan.copies)
+    for target in without(targets, executed.members.paths).to_pylist():
+        outcome = executed.files[uri.join(plan.replica, target)]
         copied[target] = LedgerEntry(outcome.bytes, outcome.crc32c, True)
     return copied
 
 
-def _lengths_of_kept_packs(run: SyncChange) -> dict[str, int]:
+def _lengths_of_kept_packs(work: Work, members: MemberTable) -> dict[str, int]:
     """Return the length of each pack that had members before: as recorded, else as listed."""
-    plan = run.plan
-    is_kept = rows_of(plan.members.paths, plan.keeps.files.paths) >= 0
-    packs = plan.members.take(is_kept).used_packs
-    recorded = run.ledger.files.at(texts(packs)).bytes
+    is_kept = rows_of(members.paths, work.plan.keeps.files.paths) >= 0
+    packs = members.take(is_kept).used_packs
+    recorded = work.change.ledger.files.at(texts(packs)).bytes
     if (recorded >= 0).all():
         return dict(zip(packs, recorded.tolist(), strict=True))
-    present = run.replica.present([PACKED])
+    present = work.replica.present([PACKED])
     return {pack: present[pack] for pack in packs}

@@ -16,7 +16,8 @@ from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.reuse import reusing
 from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.change.change import some
-from cpreplicate.operations.sync.copy import SyncChange, refuse_lacking
+from cpreplicate.operations.sync.plan.work import Work
+from cpreplicate.operations.sync.source.lacking import refuse_lacking
 from cpreplicate.operations.verify.compare import errors_of, read_of
 from cpreplicate.storage import Checksum, Side, Sides, checksum, checksums_of_parts
 
@@ -24,37 +25,41 @@ DIFFERS = "damaged: its content is not the recorded one"
 EQUAL = "was here before, equal to the source's"
 
 
-def compare_content(run: SyncChange) -> None:
+def compare_content(work: Work) -> Work:
     """Compare kept files with their record if that was asked for, and files of other programs.
 
-    The plan follows from what is found, and nothing is copied before. Raises `CopyFailed` if a file
-    of the replica cannot be read, and `Refused` if a file of another program would be replaced.
+    Returns the work that follows from what is found. Nothing is copied before. Raises `CopyFailed`
+    if a file of the replica cannot be read, and `Refused` if a file of another program would be
+    replaced.
     """
-    if run.request.check_content and (found := damaged(run)):
-        run.ledger.distrust(found)
+    change = work.change
+    if work.request.check_content and (found := damaged(work)):
+        change.ledger.distrust(found)
         # made anew: a pack of which too much is damaged is not needed any more, or moves
-        run.plan = explained(run.make_plan(), found)
-    compared = keeping_what_is_equal(run)
-    refuse_lacking(compared.missing, compared.short, run.source_state)
-    run.plan = compared.plan
-    run.prove(compared.recorded)
+        work = Work.of(change, work.source_state)
+        work = replace(work, plan=explained(work.plan, found))
+    compared = keeping_what_is_equal(work)
+    refuse_lacking(compared.missing, compared.short, work.source_state)
+    change.prove(compared.recorded)
+    return replace(work, plan=compared.plan)
 
 
-def damaged(run: SyncChange) -> frozenset[str]:
+def damaged(work: Work) -> frozenset[str]:
     """Read each kept file, and return the targets of those that differ from their record.
 
     Raises `CopyFailed` if one cannot be read.
     """
-    plan, replica, ledger = run.plan, run.replica, run.ledger.files
+    change, plan, replica = work.change, work.plan, work.replica
+    ledger = change.ledger.files
     kept = (*plan.keeps, *plan.repacks)
     members = MemberTable.merged([plan.members, plan.moving])
     if not kept:
         return frozenset()
-    run.notify(f"reading {len(kept)} kept files, {sizes.size(total(kept))}")
+    change.notify(f"reading {len(kept)} kept files, {sizes.size(total(kept))}")
     reads = [
         read_of(replica, action.target, action.bytes, members.get(action.target)) for action in kept
     ]
-    outcomes = {outcome.target: outcome for outcome in run.runner.run(reads)}
+    outcomes = {outcome.target: outcome for outcome in change.runner.run(reads)}
     if unread := list(errors_of(outcomes.values())):
         raise CopyFailed(
             f"{len(unread)} files of the replica cannot be read. Nothing was committed or deleted."
@@ -68,7 +73,7 @@ def damaged(run: SyncChange) -> frozenset[str]:
     )
     if different:
         count = len(different)
-        run.notify(f"{count} kept files differ from their recorded CRC32C and are copied again")
+        change.notify(f"{count} kept files differ from their recorded CRC32C and are copied again")
     return different
 
 
@@ -93,18 +98,19 @@ class Compared(NamedTuple):
     short: tuple[str, ...] = ()
 
 
-def keeping_what_is_equal(run: SyncChange) -> Compared:
+def keeping_what_is_equal(work: Work) -> Compared:
     """Return the plan that keeps the files that equal the source's and that no record lists as
     written: those of other programs, and those that a run copied before it died.
 
     Raises `Refused` if one differs: it is never overwritten. One that is gone by now is copied, and
     so is a merged file that grew at the source since a run copied it.
     """
-    plan, replica, needed = run.plan, run.replica, run.source_state.needed
+    change, plan, replica = work.change, work.plan, work.replica
+    needed = work.source_state.needed
     others = [action for action in plan.copies if action.target in plan.strangers]
     if not others:
         return Compared(plan, {})
-    run.notify(
+    change.notify(
         f"comparing {len(others)} files that no record lists as written by cpreplicate with the"
         f" source's, {sizes.size(total(others))}"
     )
@@ -113,7 +119,7 @@ def keeping_what_is_equal(run: SyncChange) -> Compared:
         for action in others
     ]
     uris = [path for source, target, _ in pairs for path in (source, target)]
-    read = run.runner.map(ReadBoth(run.runner.limited(run.request.sides)), pairs, uris)
+    read = change.runner.map(ReadBoth(change.runner.limited(work.request.sides)), pairs, uris)
     there = [
         _Pair(action, needed[action.target].extent, each.at_source, each.at_target, each.beginning)
         for action, each in zip(others, read, strict=True)
@@ -123,7 +129,7 @@ def keeping_what_is_equal(run: SyncChange) -> Compared:
     short = [pair.source for pair in there if pair.is_source_short]
     if missing or short:
         return Compared(plan, {}, tuple(missing), tuple(short))
-    planned = {*run.ledger.planned_only(texts(plan.strangers)).to_pylist()}
+    planned = {*change.ledger.planned_only(texts(plan.strangers)).to_pylist()}
     outgrown = {pair.target for pair in there if pair.is_equal and pair.is_target_short}
     equal = [pair for pair in there if pair.is_equal and not pair.is_target_short]
     different = {pair.target for pair in there}.difference(

@@ -14,20 +14,10 @@ from cpreplicate.operations.change.space import refuse_no_space, too_little_spac
 from cpreplicate.operations.change.target_root import refuse_replica_as_root
 from cpreplicate.operations.kafka.positions import positions_of
 from cpreplicate.operations.sync import content
-from cpreplicate.operations.sync.copy import (
-    choice_for,
-    look_for_copies,
-    of_other_lengths,
-)
-from cpreplicate.operations.sync.earlier_replicas import with_earlier_replicas
-from cpreplicate.operations.sync.groups import groups
-from cpreplicate.operations.sync.plan import (
-    examined,
-    is_done,
-    make_plan,
-    reasons_against,
-    warnings_of_strangers,
-)
+from cpreplicate.operations.sync.checks import examined, reasons_against
+from cpreplicate.operations.sync.plan.earlier_replicas import with_earlier_replicas
+from cpreplicate.operations.sync.plan.groups import groups
+from cpreplicate.operations.sync.plan.plan import is_done, make_plan, warnings_of_strangers
 from cpreplicate.operations.sync.report import (
     Report,
     SyncCheck,
@@ -36,13 +26,15 @@ from cpreplicate.operations.sync.report import (
     report_of,
 )
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.source import SourceState, read_source, target_replica
+from cpreplicate.operations.sync.source.lacking import look_for_copies, of_other_lengths
+from cpreplicate.operations.sync.source.state import SourceState, read_source, target_replica
 from cpreplicate.protocol import replica_state
 from cpreplicate.protocol.lease import NAME as LEASE
 from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
+from cpreplicate.runners.choose import runner_choice
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +70,8 @@ def diff(request: SyncRequest, notify: Notify = silent, with_positions: bool = F
         warnings = _refuse_to_copy(report, source_state, state)
         refusal = too_little_space(plan, replica)
     warnings += tuple(warnings_of_strangers(plan))
-    chosen = choice_for(plan, request)
+    bandwidth = request.sides.target.limits.bandwidth
+    chosen = runner_choice(request.execution, *plan.amount, bandwidth)
     _log.debug("runner: %s (%s)", chosen.runner, chosen.reason)
     return replace(
         report,

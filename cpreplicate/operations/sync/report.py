@@ -12,9 +12,9 @@ from cpreplicate.core.plan import Plan, Withdrawal
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
 from cpreplicate.errors import CpreplicateError, KeepsLess, Refused, TooManyDeletes
-from cpreplicate.operations.sync.groups import Group
+from cpreplicate.operations.sync.plan.groups import Group
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.source import SourceState
+from cpreplicate.operations.sync.source.state import SourceState
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.retention_record import described

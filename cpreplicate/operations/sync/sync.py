@@ -16,22 +16,13 @@ from cpreplicate.core.plan import Plan, total
 from cpreplicate.operations.change.change import opened
 from cpreplicate.operations.change.log_context import begin_checkpoint
 from cpreplicate.operations.change.space import refuse_no_space
+from cpreplicate.operations.sync.checks import examined
 from cpreplicate.operations.sync.clean_up import CleanedUp, clean_up
 from cpreplicate.operations.sync.commit import claim, committing
 from cpreplicate.operations.sync.content import compare_content
-from cpreplicate.operations.sync.copy import (
-    SyncChange,
-    copy_missing,
-    refuse_incomplete,
-    runner_for,
-)
-from cpreplicate.operations.sync.plan import (
-    examined,
-    is_done,
-    is_recorded,
-    make_plan,
-    policy_of_run,
-)
+from cpreplicate.operations.sync.copy import Executed, copy_missing
+from cpreplicate.operations.sync.plan.plan import is_done, is_recorded, make_plan, policy_of_run
+from cpreplicate.operations.sync.plan.work import Work
 from cpreplicate.operations.sync.report import (
     Report,
     phases,
@@ -40,13 +31,14 @@ from cpreplicate.operations.sync.report import (
     report_of,
 )
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.source import SourceState, read_source, target_replica
+from cpreplicate.operations.sync.source.lacking import refuse_incomplete
+from cpreplicate.operations.sync.source.state import SourceState, read_source, target_replica
 from cpreplicate.protocol import same_place
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.runners import Runner, TimedRunner
+from cpreplicate.runners import Runner, TimedRunner, choose_runner
 
 _log = logging.getLogger(__name__)
 
@@ -75,23 +67,23 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
     check_again = partial(_checked_again, source_state, state)
     with opened(replica, check_again, request.lock_wait, notify, absent) as change:
         # Step 2, copy, begins with the plan
-        run = SyncChange.of(change, source_state)
-        planned = report_of(run.plan, source_state, started)
+        work = Work.of(change, source_state)
+        planned = report_of(work.plan, source_state, started)
         refuse_to_keep_less(planned, request)
-        refuse_too_many_deletes(planned, run.state, request)
-        refuse_incomplete(run.plan, source_state)
-        if is_done(run.plan, run.state, run.ledger, source_state):
-            return report_of(run.plan, source_state, started)
-        refuse_no_space(run.plan, replica)
+        refuse_too_many_deletes(planned, change.state, request)
+        refuse_incomplete(work.plan, source_state)
+        if is_done(work.plan, change.state, change.ledger, source_state):
+            return planned
+        refuse_no_space(work.plan, replica)
         read = time.monotonic() - started
-        runner = TimedRunner(shared or runner_for(run.plan, request))
-        with run.running(runner):
-            cleaned_up = _carry_out(run)
+        runner = TimedRunner(shared or _runner_for(work.plan, request))
+        with change.running(runner):
+            executed, cleaned_up = _carry_out(work)
 
-    report = report_of(run.plan, source_state, started)
+    report = report_of(executed.plan, source_state, started)
     return replace(
         report,
-        committed=run.plan.publish,
+        committed=executed.plan.publish,
         runner=runner.name,
         undeleted=cleaned_up.undeleted,
         warnings=report.warnings + cleaned_up.warnings,
@@ -99,17 +91,22 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
     )
 
 
-def _carry_out(run: SyncChange) -> CleanedUp:
+def _carry_out(work: Work) -> tuple[Executed, CleanedUp]:
     """Carry out steps 2 to 6. What raises does so before anything is deleted."""
-    _log_plan(run.plan)
-    compare_content(run)
-    if run.plan.empty and is_recorded(run.plan, run.state, run.ledger):
-        claim(run)
-        return CleanedUp()
-    with committing(run) as commit:  # the marker and the journal, before anything else
-        written = copy_missing(run)  # steps 2, copy; 3, compare; and 4, source
-        listed = commit.publish(written)  # step 5, commit
-    return clean_up(run, written.unused_packs, listed)  # step 6, delete
+    _log_plan(work.plan)
+    work = compare_content(work)
+    plan, change = work.plan, work.change
+    if plan.empty and is_recorded(plan, change.state, change.ledger):
+        claim(work)
+        return Executed(plan, plan.members), CleanedUp()
+    with committing(work) as commit:  # the marker and the journal, before anything else
+        executed = copy_missing(work)  # steps 2, copy; 3, compare; and 4, source
+        listed = commit.publish(executed)  # step 5, commit
+    return executed, clean_up(work, executed, listed)  # step 6, delete
+
+
+def _runner_for(plan: Plan, request: SyncRequest) -> Runner:
+    return choose_runner(request.execution, *plan.amount, request.sides)
 
 
 def _nothing_to_do(source_state: SourceState, replica: Replica, state: State) -> Plan | None:

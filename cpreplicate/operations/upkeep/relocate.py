@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cpreplicate.core import restore, uri
 from cpreplicate.core.closure import Closure, closure
-from cpreplicate.core.metadata import rewrite
+from cpreplicate.core.metadata import PathRewriter, rewrite
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_pack
 from cpreplicate.core.placement import (
@@ -25,7 +25,7 @@ from cpreplicate.core.placement import (
     own_name,
     path_below,
 )
-from cpreplicate.core.restore import PathsMode, Restore
+from cpreplicate.core.restore import PathsMode, PathSpeller, Restore
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations.change.change import Change, opened, refuse_links, some, threads
 from cpreplicate.operations.change.target_root import refuse_no_replica
@@ -114,7 +114,7 @@ class _Work:
 
     def rewritten(self) -> Iterator[bytes]:
         mode = self.spelling.mode
-        rewriter = restore.path_rewriter(self.closure, self.layout, self.root, mode)
+        rewriter: PathRewriter = PathSpeller(self.closure, self.layout, self.root, mode)
         if self.packed is not None:
             rewriter = unpack.rewriter(rewriter, self.packed, self.name, self.root, mode)
         with ExitStack() as stack:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cpreplicate.core.plan import Action, Plan, Verb, Withdrawal, replaces, total
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.sync.groups import Group
+from cpreplicate.operations.sync.plan.groups import Group
 from cpreplicate.operations.sync.report import Report, named
 from cpreplicate.output import positions
 from cpreplicate.output.json import document, rows, timestamp

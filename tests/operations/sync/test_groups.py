@@ -7,7 +7,7 @@ import pytest
 from cpreplicate.core.closure import closure, owners
 from cpreplicate.core.plan import replaces
 from cpreplicate.operations.sync.diff import diff
-from cpreplicate.operations.sync.groups import Group
+from cpreplicate.operations.sync.plan.groups import Group
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.source import read_metadata
 from cpreplicate.storage import Side

@@ -5,7 +5,7 @@ from dataclasses import replace
 from cpreplicate.core.plan import Plan
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
-from cpreplicate.operations.sync.groups import Group
+from cpreplicate.operations.sync.plan.groups import Group
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.output import log
 from cpreplicate.output.results.report import FORMS

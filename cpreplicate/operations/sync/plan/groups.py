@@ -12,7 +12,7 @@ from cpreplicate.core.metadata import Metadata, Operator
 from cpreplicate.core.path_columns import Coded, Numbers, Texts, rows_of, texts
 from cpreplicate.core.plan import Action, Plan, Verb
 from cpreplicate.core.tables import found
-from cpreplicate.operations.sync.source import SourceState
+from cpreplicate.operations.sync.source.state import SourceState
 
 _NONE = -1  # the number of no operator
 

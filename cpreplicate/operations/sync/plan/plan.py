@@ -5,15 +5,12 @@ Nothing is changed here.
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from typing import NamedTuple
 
 from cpreplicate.core import packs, restore, uri
 from cpreplicate.core.ledger import NO_MEMBERS, MemberTable
-from cpreplicate.core.metadata import rewrite
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.path_columns import (
     Texts,
@@ -36,26 +33,22 @@ from cpreplicate.core.plan import (
 )
 from cpreplicate.core.retention import Policy, Retention, policy_of
 from cpreplicate.core.tables import Lengths
-from cpreplicate.errors import NotThere, Obstacle, Obstructed, Refused, Sealed, UsageError
+from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.change.change import refuse_links, some
-from cpreplicate.operations.change.target_root import refuse_replica_as_root
+from cpreplicate.operations.sync.checks import refuse_outside, refuse_to_go_back
+from cpreplicate.operations.sync.plan.metadata import rewritten
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.source import SourceState
+from cpreplicate.operations.sync.source.state import SourceState
 from cpreplicate.protocol import (
     job_record,
     needed,
-    ownership,
-    replica_state,
     retention_record,
     seal,
 )
 from cpreplicate.protocol.digest import digest_of
-from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.protocol.ledger import Ledger
-from cpreplicate.protocol.readiness import held, unready
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.runners import Copies, Copy, Part, Planned
 
 
 def make_plan(source_state: SourceState, replica: Replica, state: State, ledger: Ledger) -> Plan:
@@ -69,8 +62,8 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
         seal.refuse_sealed(replica)
     repaired = _repaired(source_state, replica, state)
     if repaired is None:
-        _refuse_to_go_back(state.committed, source_state, replica)
-    _refuse_outside(state.committed, replica)
+        refuse_to_go_back(state.committed, source_state, replica)
+    refuse_outside(state.committed, replica)
     places = _directories(source_state, state.committed, ledger)
     refuse_links(places, replica)
     committed = [each.as_committed(state.records[each.name].completed) for each in state.committed]
@@ -293,60 +286,6 @@ def _directories(
     return source_state.needed.directories.union(*of_checkpoints, *of_journals)
 
 
-def is_adopted(state: State, request: SyncRequest) -> bool:
-    """Return whether files of others were there when the directory became a replica, or will be."""
-    if state.marker is not None:
-        return state.marker.adopted
-    return request.adopt and not state.is_empty
-
-
-def reasons_against(source_state: SourceState, replica: Replica, state: State) -> Iterator[str]:
-    """Yield why a sync must not change anything in the replica's directory."""
-    request = source_state.request
-    may_adopt = request.adopt and (state.marker is None or state.marker.adopted)
-    yield from ownership.foreign(state, replica, may_adopt)
-    if may_adopt:
-        yield from needed.unreadable(replica, state)
-    yield from ownership.same_replica(state, replica, source_state.marker, source_state.name)
-    if not request.same_source:
-        yield from ownership.other_source(state, replica, source_state.name)
-    name = source_state.placement.name
-    if name in (*state.adopted, *state.unrecorded):
-        yield (
-            f"{replica.uri_of(name)}/{METADATA} is another program's and would be replaced. Nothing"
-            " was done. Sync another checkpoint, or into another TARGET_ROOT"
-        )
-
-
-def _refuse_to_go_back(
-    committed: Sequence[CommittedCheckpoint], source_state: SourceState, replica: Replica
-) -> None:
-    newest = committed[0].checkpoint_id if committed else -1
-    asked = source_state.file.metadata.checkpoint_id
-    if newest > asked and not source_state.request.allow_older:
-        higher = sorted(each.checkpoint_id for each in committed if each.checkpoint_id > asked)
-        names = ", ".join(f"chk-{number}" for number in higher)
-        raise Refused(
-            f"{replica.root} holds chk-{newest}, newer than {source_state.source.checkpoint}"
-            f" (checkpoint {asked}). A replica never goes back. Nothing was done. Sync a newer"
-            " checkpoint, or give another TARGET_ROOT. If the job was started from scratch, its"
-            f" numbers restart: give --allow-older, which publishes chk-{asked} and withdraws the"
-            f" checkpoints with higher numbers: {names}"
-        )
-
-
-def _refuse_outside(committed: Sequence[CommittedCheckpoint], replica: Replica) -> None:
-    for checkpoint in committed:
-        if checkpoint.outside:
-            raise Refused(
-                f"{replica.uri_of(checkpoint.name)} references {len(checkpoint.outside)} files"
-                f" outside the replica, such as {checkpoint.outside[0]}: it was moved, or is"
-                " reached under another name, or is damaged. Nothing was copied or deleted. Give"
-                " the TARGET_ROOT under which it was created, rewrite its paths with `cpreplicate"
-                f" relocate {shlex.quote(replica.root)}`, or sync into another TARGET_ROOT"
-            )
-
-
 def _is_published(
     source_state: SourceState,
     replica: Replica,
@@ -359,83 +298,6 @@ def _is_published(
         return False
     content = rewritten(source_state, replica, mode, members)
     return state.committed[0].metadata == digest_of(content)
-
-
-def copies(
-    plan: Plan, source_state: SourceState, replica: Replica, token: LeaseToken, pack_stem: str
-) -> Copies:
-    """Return the copies from the source as tasks for a runner.
-
-    Paths of packs begin with `pack_stem`.
-    """
-    targets = (row.target for row in plan.copies if row.target not in plan.reused)
-    is_copied = rows_of(source_state.needed.paths, texts(targets)) >= 0
-    files = source_state.needed.take(is_copied)
-    origin = f"{source_state.source.job_root}/" if source_state.source.job_root else ""
-    root, stem = replica.uri_of("x")[:-1], replica.uri_of(pack_stem)
-    return Copies(Planned(origin, root, files, token, stem, plan.packed))
-
-
-def repack_tasks(plan: Plan, replica: Replica, pack_stem: str) -> list[Copy]:
-    """Return the tasks that move members of sparse packs into packs of this run."""
-    return [
-        Copy(
-            replica.uri_of(member.pack),
-            replica.uri_of(path),
-            member.length,
-            pack=replica.uri_of(pack_stem),
-            part=Part(member.offset, member.crc32c),
-            inside=replica.root,
-        )
-        for path, member in plan.moving.items()
-        if member.crc32c is not None
-    ]
-
-
-def rewritten(
-    source_state: SourceState,
-    replica: Replica,
-    mode: str,
-    members: MemberTable = NO_MEMBERS,
-) -> Iterator[bytes]:
-    """Yield the bytes of the source's `_metadata` with paths of the replica.
-
-    `members` are the packed files by their logical path.
-    """
-    spelled = (source_state.closure, source_state.placement, replica.root, mode, members)
-    rewriter, moves = restore.path_rewriter(*spelled), restore.moves(*spelled)
-    file = source_state.file
-    with ExitStack() as stack:
-        yield from rewrite(file.open(stack), file.metadata, rewriter, moves)
-
-
-def examined(
-    source_state: SourceState,
-    replica: Replica,
-    former: State | None = None,
-) -> State:
-    """Return the state of the replica's directory. Raise `Refused` if a sync must not change it."""
-    state = replica_state.examine(replica, former)
-    if state.marker is None:
-        refuse_replica_as_root(
-            source_state.request.target_root, source_state.source.job, replica.storage
-        )
-    for text in reasons_against(source_state, replica, state):
-        obstacle = _obstacle(replica, state)
-        raise Refused(text) if obstacle is None else Obstructed(text, obstacle)
-    if seal.NAME in state.own:  # else a lease would be written first
-        try:
-            seal.refuse_sealed(replica)
-        except Sealed as error:
-            error.obstacle = _obstacle(replica, state)
-            raise
-    return state
-
-
-def _obstacle(replica: Replica, state: State) -> Obstacle | None:
-    """Return what is in the way of `promote`, too: what a job writes into a sealed one is not."""
-    reason = unready(replica, held(replica, state))
-    return None if reason is None else reason.obstacle
 
 
 def is_done(plan: Plan, state: State, ledger: Ledger, source_state: SourceState) -> bool:

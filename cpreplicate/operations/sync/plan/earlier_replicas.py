@@ -19,7 +19,7 @@ from cpreplicate.core.reuse import JobLedger, OfAJob, of_earlier_jobs, reusing, 
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused, TargetGone
 from cpreplicate.operations.change.change import refuse_links
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.source import SourceState
+from cpreplicate.operations.sync.source.state import SourceState
 from cpreplicate.protocol import replica_state, same_place, seal
 from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.manifest import Manifest

@@ -16,9 +16,9 @@ from cpreplicate.core.closure import Closure, FileTable, closure
 from cpreplicate.core.path_columns import Texts
 from cpreplicate.core.placement import Placement
 from cpreplicate.errors import NotThere, Refused
-from cpreplicate.operations.sync import incomplete
-from cpreplicate.operations.sync.incomplete import Search
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.source import incomplete
+from cpreplicate.operations.sync.source.incomplete import Search
 from cpreplicate.protocol import same_place
 from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_name
 from cpreplicate.protocol.replica import Replica

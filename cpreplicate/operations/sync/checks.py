@@ -1,0 +1,93 @@
+"""Whether a sync may change the replica's directory. Nothing is changed here."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from cpreplicate.core.placement import METADATA
+from cpreplicate.errors import Obstacle, Obstructed, Refused, Sealed
+from cpreplicate.operations.change.target_root import refuse_replica_as_root
+from cpreplicate.operations.sync.source.state import SourceState
+from cpreplicate.protocol import needed, ownership, replica_state, seal
+from cpreplicate.protocol.readiness import held, unready
+from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
+from cpreplicate.protocol.replica_state import State
+
+
+def examined(
+    source_state: SourceState,
+    replica: Replica,
+    former: State | None = None,
+) -> State:
+    """Return the state of the replica's directory. Raise `Refused` if a sync must not change it."""
+    state = replica_state.examine(replica, former)
+    if state.marker is None:
+        refuse_replica_as_root(
+            source_state.request.target_root, source_state.source.job, replica.storage
+        )
+    for text in reasons_against(source_state, replica, state):
+        obstacle = _obstacle(replica, state)
+        raise Refused(text) if obstacle is None else Obstructed(text, obstacle)
+    if seal.NAME in state.own:  # else a lease would be written first
+        try:
+            seal.refuse_sealed(replica)
+        except Sealed as error:
+            error.obstacle = _obstacle(replica, state)
+            raise
+    return state
+
+
+def _obstacle(replica: Replica, state: State) -> Obstacle | None:
+    """Return what is in the way of `promote`, too: what a job writes into a sealed one is not."""
+    reason = unready(replica, held(replica, state))
+    return None if reason is None else reason.obstacle
+
+
+def reasons_against(source_state: SourceState, replica: Replica, state: State) -> Iterator[str]:
+    """Yield why a sync must not change anything in the replica's directory."""
+    request = source_state.request
+    may_adopt = request.adopt and (state.marker is None or state.marker.adopted)
+    yield from ownership.foreign(state, replica, may_adopt)
+    if may_adopt:
+        yield from needed.unreadable(replica, state)
+    yield from ownership.same_replica(state, replica, source_state.marker, source_state.name)
+    if not request.same_source:
+        yield from ownership.other_source(state, replica, source_state.name)
+    name = source_state.placement.name
+    if name in (*state.adopted, *state.unrecorded):
+        yield (
+            f"{replica.uri_of(name)}/{METADATA} is another program's and would be replaced. Nothing"
+            " was done. Sync another checkpoint, or into another TARGET_ROOT"
+        )
+
+
+def refuse_to_go_back(
+    committed: Sequence[CommittedCheckpoint], source_state: SourceState, replica: Replica
+) -> None:
+    """Raise `Refused` if the replica holds a newer checkpoint, unless the request allows that."""
+    newest = committed[0].checkpoint_id if committed else -1
+    asked = source_state.file.metadata.checkpoint_id
+    if newest > asked and not source_state.request.allow_older:
+        higher = sorted(each.checkpoint_id for each in committed if each.checkpoint_id > asked)
+        names = ", ".join(f"chk-{number}" for number in higher)
+        raise Refused(
+            f"{replica.root} holds chk-{newest}, newer than {source_state.source.checkpoint}"
+            f" (checkpoint {asked}). A replica never goes back. Nothing was done. Sync a newer"
+            " checkpoint, or give another TARGET_ROOT. If the job was started from scratch, its"
+            f" numbers restart: give --allow-older, which publishes chk-{asked} and withdraws the"
+            f" checkpoints with higher numbers: {names}"
+        )
+
+
+def refuse_outside(committed: Sequence[CommittedCheckpoint], replica: Replica) -> None:
+    """Raise `Refused` if a committed checkpoint references files outside the replica."""
+    for checkpoint in committed:
+        if checkpoint.outside:
+            raise Refused(
+                f"{replica.uri_of(checkpoint.name)} references {len(checkpoint.outside)} files"
+                f" outside the replica, such as {checkpoint.outside[0]}: it was moved, or is"
+                " reached under another name, or is damaged. Nothing was copied or deleted. Give"
+                " the TARGET_ROOT under which it was created, rewrite its paths with `cpreplicate"
+                f" relocate {shlex.quote(replica.root)}`, or sync into another TARGET_ROOT"
+            )

@@ -1,0 +1,1 @@
+"""The plan of a sync, and what it is made of."""

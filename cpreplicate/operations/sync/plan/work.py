@@ -1,0 +1,69 @@
+"""What a sync carries out: a plan, once it is made, and what it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cpreplicate.core.ledger import MemberTable
+from cpreplicate.core.path_columns import Texts, texts, without
+from cpreplicate.core.plan import Plan
+from cpreplicate.operations.change.change import Change
+from cpreplicate.operations.sync.plan.earlier_replicas import with_earlier_replicas
+from cpreplicate.operations.sync.plan.plan import make_plan
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.source.state import SourceState
+from cpreplicate.protocol.held import HeldReplica
+
+
+@dataclass(frozen=True)
+class Work:
+    """A plan that is carried out by a change of the replica. Neither step of it changes the plan:
+    each returns what it did.
+    """
+
+    change: Change
+    source_state: SourceState
+    plan: Plan
+
+    @classmethod
+    def of(cls, change: Change, source_state: SourceState) -> Work:
+        """Return the work that the source and the replica need. Raises as `make_plan`.
+
+        Files come from replicas of earlier jobs where these hold them.
+        """
+        plan = make_plan(source_state, change.replica, change.state, change.ledger)
+        return cls(change, source_state, with_earlier_replicas(plan, source_state, change.notify))
+
+    @property
+    def request(self) -> SyncRequest:
+        """What was asked for."""
+        return self.source_state.request
+
+    @property
+    def replica(self) -> HeldReplica:
+        """The replica that is changed."""
+        return self.change.replica
+
+    def kept_beside(self) -> list[str]:
+        """Return the names of the checkpoints that stay committed beside the one of the plan."""
+        replaced = {*self.plan.dropped, self.plan.checkpoint}
+        names = (committed.name for committed in self.change.state.ours)
+        return [name for name in names if name not in replaced]
+
+    def left_over(self, members: MemberTable) -> set[str]:
+        """Return the written paths that neither a manifest nor the plan will name.
+
+        These are left by runs that died. `members` are the packed files that the checkpoint has.
+        """
+        left = self.change.ledger.left_over(self.kept_beside())
+        return set(without(left, *_named_paths(self.plan, members)).to_pylist())
+
+
+def _named_paths(plan: Plan, members: MemberTable) -> Iterator[Texts]:
+    """Yield the paths of the files that the plan copies, keeps and deletes, and of kept packs."""
+    plain = (action.target for action in plan.copies if action.target not in plan.packed)
+    yield without(texts(plain), members.paths)
+    yield plan.keeps.without(members.paths).files.paths
+    yield texts(members.used_packs)
+    yield texts(action.target for action in plan.deletes)

@@ -1,0 +1,1 @@
+"""The source of a sync: the checkpoint that is replicated, and what is missing there."""

@@ -1,0 +1,41 @@
+"""The tasks of a plan, as a runner executes them."""
+
+from __future__ import annotations
+
+from cpreplicate.core.path_columns import rows_of, texts
+from cpreplicate.core.plan import Plan
+from cpreplicate.operations.sync.source.state import SourceState
+from cpreplicate.protocol.lease import LeaseToken
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.runners import Copies, Copy, Part, Planned
+
+
+def copies(
+    plan: Plan, source_state: SourceState, replica: Replica, token: LeaseToken, pack_stem: str
+) -> Copies:
+    """Return the copies from the source as tasks for a runner.
+
+    Paths of packs begin with `pack_stem`.
+    """
+    targets = (row.target for row in plan.copies if row.target not in plan.reused)
+    is_copied = rows_of(source_state.needed.paths, texts(targets)) >= 0
+    files = source_state.needed.take(is_copied)
+    origin = f"{source_state.source.job_root}/" if source_state.source.job_root else ""
+    root, stem = replica.uri_of("x")[:-1], replica.uri_of(pack_stem)
+    return Copies(Planned(origin, root, files, token, stem, plan.packed))
+
+
+def repack_tasks(plan: Plan, replica: Replica, pack_stem: str) -> list[Copy]:
+    """Return the tasks that move members of sparse packs into packs of this run."""
+    return [
+        Copy(
+            replica.uri_of(member.pack),
+            replica.uri_of(path),
+            member.length,
+            pack=replica.uri_of(pack_stem),
+            part=Part(member.offset, member.crc32c),
+            inside=replica.root,
+        )
+        for path, member in plan.moving.items()
+        if member.crc32c is not None
+    ]
