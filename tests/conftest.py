@@ -77,17 +77,19 @@ _FIXTURES = {  # what starts a server, by the mark of the tests that need it
 }
 _suites: set[str] = set()  # the test modules of which all tests are run
 _at_night: set[str] = set()  # those of which only the tests of `make nightly` are run
-_SLOW = {  # modules of many seeds, of services, of silence, and of many processes
+_SLOW = {  # modules of many seeds, command lines or processes, of services, and of silence
     "test_cluster",
     "test_cotenant",
     "test_crash",
     "test_crash_points",
+    "test_derived",
     "test_fault_seeds",
     "test_fuzz",
     "test_kill",
     "test_kill_hdfs",
     "test_logs",
     "test_metrics_file",
+    "test_missing_values",
     "test_other_clicks",
     "test_protocol",
     "test_quiet",
@@ -115,6 +117,19 @@ def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 def pytest_addoption(parser: pytest.Parser) -> None:
     words = "main: each promise once; rest: what main leaves out; all: both"
     parser.addoption("--part", choices=parts.PARTS, default="all", help=words)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect the tests without a garbage collection, and leave them out of later ones: a worker
+    holds all tests in memory, and to walk them again and again takes a third of its start.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
