@@ -85,7 +85,7 @@ test-all: lint maven promtool shells chromium kdc spnego ## every test but those
 	$(PYTEST) -m "not stores"
 
 # Before an issue is called resolved, with fewer histories: `make nightly HISTORIES=2000`.
-nightly: setup maven kdc spnego ## all seeds, the whole matrix of versions, 20,000 histories or HISTORIES=, drills
+nightly: setup maven promtool shells kdc spnego ## all seeds, the whole matrix of versions, 20,000 histories or HISTORIES=, drills
 	$(MAKE) --no-print-directory cotenant
 	TESTS_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
 	TESTS_EVERY_POINT=1 $(MAKE) --no-print-directory test-stores

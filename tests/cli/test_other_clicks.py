@@ -16,6 +16,7 @@ LONGEST = 1200  # seconds of all these tests, on a busy machine
 [LOWEST] = re.findall(r'"click>=([\d.]+)",\n    "fsspec', (PROJECT / "pyproject.toml").read_text())
 
 
+@pytest.mark.rest
 @pytest.mark.timeout(LONGEST + 300)
 @pytest.mark.parametrize("version", [f"click=={LOWEST}", "click"], ids=["lowest", "newest"])
 def test_no_option_goes_without_its_value_with_this_click(version, tmp_path):

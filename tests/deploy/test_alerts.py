@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.samples import Sample
 
+from tests.support import parts
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.nodeexporter import scraped, textfile_samples
 from tests.support.ports import free_port
@@ -24,7 +25,7 @@ from tests.support.replicas import FILES
 from tests.support.shipped import DEPLOY, cron_commands, cronjob_command, programs, unit_command
 from tests.support.waiting import PATIENCE, wait_until
 
-pytestmark = [pytest.mark.prometheus, pytest.mark.xdist_group("alerts")]
+pytestmark = [pytest.mark.prometheus, pytest.mark.xdist_group("alerts"), *parts.NIGHTLY]
 
 CRON_RULES = ("cpreplicate.rules.yml", "cpreplicate-cron.rules.yml")
 SERVICE_RULES = ("cpreplicate.rules.yml", "cpreplicate-service.rules.yml")

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import parts
 from tests.support.jobs import JOB, write_checkpoint
+
+pytestmark = [*parts.NIGHTLY]
 
 CRON = Path(__file__).resolve().parents[2] / "deploy" / "cron"
 WRAPPER = CRON / "cpreplicate-cron"

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from cpreplicate import errors
+from tests.support import parts
 from tests.support.waiting import PATIENCE
+
+pytestmark = [*parts.NIGHTLY]
 
 UNITS = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
 PROGRAM = "/opt/cpreplicate/bin/cpreplicate"

@@ -8,6 +8,9 @@ import pytest
 
 from cpreplicate.cli.commands.replication import cli
 from scripts.wheel import man_pages
+from tests.support import parts
+
+pytestmark = [*parts.NIGHTLY]
 
 PAGES = man_pages.pages(0.0)
 

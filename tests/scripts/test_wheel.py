@@ -16,13 +16,14 @@ from cpreplicate import __version__
 from cpreplicate.cli.commands.replication import cli
 from scripts.wheel import sbom
 from tests.scripts.test_man_pages import PAGES
+from tests.support import parts
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = Path(click.__file__).parents[1]  # of the tests: the environment has the wheel alone
 # the tests of this file share what it builds
-pytestmark = pytest.mark.xdist_group("wheel")
+pytestmark = [pytest.mark.xdist_group("wheel"), *parts.NIGHTLY]
 
 
 def build(root, target, directory):
@@ -133,7 +134,6 @@ def test_all_that_notice_lists_is_in_the_bill(wheel):
     assert dict(entries).items() <= versions.items()
 
 
-@pytest.mark.rest
 def test_the_sdist_has_all_that_it_takes_to_build_the_same_wheel(wheel, tmp_path):
     sdist = build(ROOT, "sdist", tmp_path / "sdist")
     subprocess.run(["tar", "-xzf", sdist, "-C", tmp_path], check=True)

@@ -40,7 +40,7 @@ def b(tmp_path: Path) -> DataCentre:
     return DataCentre(tmp_path / "dcB")
 
 
-@pytest.mark.parametrize(("rounds", "restored"), [(4, 2), parts.nightly(MANY, 4)])
+@pytest.mark.parametrize(("rounds", "restored"), [parts.rest(4, 2), parts.nightly(MANY, 4)])
 @with_flink
 def test_jobs_with_new_ids_are_replicated_in_both_directions_into_flinks_own_directories(
     flink: Flink, tmp_path: Path, a: DataCentre, b: DataCentre, rounds: int, restored: int

@@ -44,7 +44,7 @@ def test_a_job_goes_to_the_other_data_centre_and_back_with_its_state_exact(
     assert not list(tmp_path.glob("dc*/flink/checkpoints/**/.cpreplicate*"))
 
 
-@pytest.mark.parametrize("flink", ["2"], indirect=True)
+@pytest.mark.parametrize("flink", [parts.rest("2")], indirect=True)
 def test_a_replica_that_its_job_claimed_stays_sealed_and_another_target_root_takes_the_next_round(
     flink: Flink, tmp_path: Path
 ) -> None:
@@ -68,7 +68,7 @@ def test_a_replica_that_its_job_claimed_stays_sealed_and_another_target_root_tak
         assert restored.exact, restored.failure
 
 
-@pytest.mark.parametrize("flink", ["2"], indirect=True)
+@pytest.mark.parametrize("flink", [parts.rest("2")], indirect=True)
 def test_a_job_of_a_fixed_id_that_was_started_from_scratch_is_followed_only_with_allow_older(
     flink: Flink, tmp_path: Path
 ) -> None:

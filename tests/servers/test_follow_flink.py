@@ -117,7 +117,7 @@ def test_a_job_is_followed_by_its_name_also_under_a_new_id_and_without_its_jobma
     assert restored.exact, restored.failure
 
 
-@pytest.mark.parametrize("flink", ["2"], indirect=True)
+@pytest.mark.parametrize("flink", [parts.rest("2")], indirect=True)
 def test_a_job_of_the_same_id_that_writes_elsewhere_is_reported_and_not_replicated(
     flink: Flink, gateway: Gateway, tmp_path: Path
 ) -> None:
@@ -135,7 +135,7 @@ def test_a_job_of_the_same_id_that_writes_elsewhere_is_reported_and_not_replicat
     assert elsewhere not in sources
 
 
-@pytest.mark.parametrize("flink", [parts.rest("1"), "2"], indirect=True)
+@pytest.mark.parametrize("flink", [parts.rest("1"), parts.rest("2")], indirect=True)
 def test_a_checkpoint_that_was_subsumed_since_the_rest_api_cached_it_is_no_failure(
     flink: Flink, gateway: Gateway, tmp_path: Path
 ) -> None:
@@ -168,7 +168,7 @@ def _path(checkpoint: str) -> Path:
     return Path(checkpoint.removeprefix("file:"))
 
 
-@pytest.mark.parametrize("flink", ["2"], indirect=True)
+@pytest.mark.parametrize("flink", [parts.rest("2")], indirect=True)
 def test_patterns_choose_the_jobs_and_a_wrong_header_is_reported(
     flink: Flink, gateway: Gateway, tmp_path: Path
 ) -> None:

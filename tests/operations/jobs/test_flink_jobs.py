@@ -30,8 +30,8 @@ def overview(*job_ids):
     return {"jobs": jobs}
 
 
-def checkpoints(job_id, number):
-    path = f"file:/dcA/{job_id}/chk-{number}"
+def checkpoints(job_id, number, root="file:/dcA"):
+    path = f"{root}/{job_id}/chk-{number}"
     completed = {"id": number, "external_path": path, "latest_ack_timestamp": number * 1000}
     return {"latest": {"completed": completed}}
 
@@ -107,6 +107,25 @@ def test_a_password_in_the_url_of_a_jobmanager_is_used_and_not_reported():
     found.jobs()
     assert "cannot be read" in str(lines)
     assert "secret" not in str(lines)
+
+
+def test_a_jobmanager_that_refuses_the_request_is_reported_with_its_status_and_the_option():
+    lines: list[str] = []
+    with hostile.hostile(hostile.answer(b"", "401 Unauthorized")) as server:
+        following(server.url, lines).jobs()
+    assert "answers with status 401" in str(lines)
+    assert "--header" in str(lines)
+
+
+def test_a_job_of_the_same_id_that_writes_elsewhere_is_refused_unless_it_is_declared_the_same():
+    answers = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
+    with answering(answers) as (place, _):
+        found = following(f"http://{place}", [])
+        assert newest(found) == {"1": 7}
+        answers[f"/jobs/{ONE}/checkpoints"] = checkpoints(ONE, 8, "file:/elsewhere")
+        (job,) = found.jobs()
+        assert job.refusal.startswith(f"source changed: the job {ONE} wrote to file:/dcA/{ONE}")
+        assert "--same-source" in job.refusal
 
 
 def test_jobmanagers_are_asked_at_the_same_time():
