@@ -86,6 +86,7 @@ def target_copies(job: OfAJob, ledger: JobLedger, replica: str) -> dict[str, Tar
 
 
 def _plain(job: OfAJob, ledger: JobLedger, replica: str) -> dict[str, TargetCopy]:
+    """Return the files outside of packs that can be copied from the replica of the job."""
     recorded, lengths = ledger.files.at(job.paths), ledger.present.at(job.paths)
     is_whole = (recorded.crcs >= 0) & recorded.is_written & (recorded.bytes == lengths)
     is_whole &= recorded.bytes >= job.files.extents
@@ -104,6 +105,7 @@ def _plain(job: OfAJob, ledger: JobLedger, replica: str) -> dict[str, TargetCopy
 
 
 def _packed(job: OfAJob, ledger: JobLedger, replica: str) -> dict[str, TargetCopy]:
+    """Return the members of packs that can be copied from the replica of the job."""
     rows = rows_of(job.paths, ledger.members.paths)
     is_member = rows >= 0
     members, files = ledger.members.take(rows[is_member]), job.files.take(is_member)

@@ -68,6 +68,10 @@ class Namespace:
             )
 
     def _call(self, verb: str, **values: Any) -> Any:
+        """Return what the API server answers to a verb on the snapshots of this namespace.
+
+        Raises a `CpreplicateError` that explains the answer.
+        """
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 

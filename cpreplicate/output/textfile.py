@@ -76,6 +76,7 @@ class MetricsFile:
         )
 
     def _update(self, tries_after: Callable[[Sequence[Observation]], Sequence[Try]]) -> None:
+        """Write the file with what came of the tries. That it cannot be written is a warning."""
         try:
             jobs = read(self._path)
             earlier = [job for job in jobs if job.operation == self._operation]
@@ -140,6 +141,7 @@ def _is_ours(sample: Sample) -> bool:
 
 
 def _observations(samples: Sequence[Sample]) -> list[Observation]:
+    """Return the jobs that the samples of a file describe."""
     jobs: dict[tuple[str, str], Observation] = {}
     with_operation = [sample for sample in samples if "operation" in sample.labels]
     for sample in with_operation:

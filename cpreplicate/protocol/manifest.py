@@ -176,6 +176,7 @@ def remove(storage: Storage, replica: str, checkpoint: str) -> None:
 
 
 def _encoded(manifest: Manifest) -> bytes:
+    """Return a manifest as the bytes of a Parquet file."""
     entries, members = manifest.entries, manifest.members
     none, packs = pa.nulls(len(entries)), texts(members.packs.values)
     columns = {
@@ -220,6 +221,7 @@ def _typed(column: Any, kind: Any) -> Any:
 
 
 def _decoded(table: Any) -> Manifest:
+    """Return the manifest that a table of a Parquet file holds. Raises if it is damaged."""
     columns = parquet_files.arrays(
         table, _COLUMNS, required=("path", "extent", "length", "written")
     )

@@ -81,6 +81,7 @@ def _of_another(replica: Replica, name: str, data: MetadataBytes) -> Iterator[st
 
 
 def _decoded(replica: Replica, name: str, data: MetadataBytes) -> CommittedCheckpoint:
+    """Return what another program's checkpoint references. Raises `Refused`, `Transient`."""
     try:
         return replica.decoded_checkpoint(name, data)
     except NotThere as error:  # the job has subsumed it since the directory was examined

@@ -136,6 +136,7 @@ def arrays(table: Any, types: Mapping[str, str], required: Container[str]) -> di
 
 
 def _array(table: Any, name: str, kind: str, is_required: bool) -> Any:
+    """Return one column, as `arrays` does."""
     import pyarrow as pa
 
     if name not in table.column_names:

@@ -220,6 +220,7 @@ class Replica:
         )
 
     def _listed_in_manifest(self, name: str, digest: Digest) -> CommittedCheckpoint | None:
+        """Return what a manifest lists of a checkpoint, None if it is of another `_metadata`."""
         listed = self.manifest(name)
         if listed is None or listed.metadata != digest:
             return None
@@ -231,6 +232,7 @@ class Replica:
     def _referenced(
         self, name: str, digest: Digest, metadata: Metadata, members: MemberTable
     ) -> CommittedCheckpoint:
+        """Return what a `_metadata` references, in the replica and outside of it."""
         needed = closure(metadata)
         files, is_inside = needed.files, self._are_inside(needed.files.paths)
         inside = files.take(is_inside)

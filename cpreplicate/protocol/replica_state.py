@@ -129,6 +129,7 @@ def _remove_unfinished_own(replica: HeldReplica, own: Mapping[str, FileStatus]) 
 
 
 def _read_state(replica: Replica, former: State | None) -> State:
+    """Return what a directory holds. What is the same as in the `former` state is not read."""
     began = json_files.now()
     children = replica.children()
     has_own = any(child.name == OWN and not child.is_link for child in children)

@@ -76,6 +76,7 @@ def _copied(
     crc: _Crc,
     inside: str,
 ) -> Checksum:
+    """Copy a file, and return the checksum of the bytes, which `crc` computes on their way."""
     reading, writing = sides.source.storage(source), sides.target.storage(target, inside)
 
     def expect(length: int) -> None:
@@ -279,6 +280,7 @@ class _Crc:
         self.prefix: int | None = None
 
     def over(self, stream: BinaryIO) -> Iterator[bytes]:
+        """Yield the pieces of a stream at the allowed rate. Then `value` is the CRC32C of them."""
         from google_crc32c import extend
 
         self.value = count = 0

@@ -164,6 +164,7 @@ def load(path: str, commands: Mapping[str, click.Command]) -> Tables:
 
 
 def _load(file: TomlFile, commands: Mapping[str, click.Command]) -> Tables:
+    """Return the tables of a file, as `load` does."""
     _refuse_jobs(file)
     context = click.get_current_context()
     use_places(context, {})  # those of a file before, which this one replaces
@@ -199,6 +200,7 @@ def _refuse_jobs(file: TomlFile) -> None:
 def _refuse_other_table(
     file: TomlFile, name: str, table: object, commands: Collection[str]
 ) -> None:
+    """Raise for a table of no command, and for what should be a table."""
     valid = {*commands, OPTIONS, STORAGE, PLACES}
     if name in valid:
         if not isinstance(table, dict):
@@ -286,6 +288,7 @@ def storages_of(file: TomlFile) -> dict[str, Options]:
 
 
 def _storage(at: FileTable, name: str, table: object) -> Options:
+    """Return the options of one `[storage]` table. Raise at the line of a mistake."""
     if not isinstance(table, dict):
         raise at.error(f'{name!r} in [{STORAGE}] must be a table, such as [storage."hdfs://dcA"]')
     if not all(map(is_property_name, table)):

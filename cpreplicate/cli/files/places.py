@@ -54,6 +54,7 @@ def _refuse_name(at: FileTable, name: str) -> None:
 
 
 def _checked(at: FileTable, url: str, absolute: Callable[[str], str]) -> str:
+    """Return the URL of a place as a URI. Raise at its line if it names no directory."""
     try:
         found = absolute(url)
     except (click.BadParameter, CpreplicateError) as error:

@@ -139,6 +139,7 @@ def _wake_up_the_main_thread() -> None:
 
 
 def _interrupt_waits(reading: int) -> None:
+    """Interrupt the main thread after each signal, whose numbers `reading` brings."""
     main = threading.main_thread().ident
     while numbers := os.read(reading, 64):
         if main is None or not set(numbers) - {signal.SIGURG}:

@@ -298,6 +298,7 @@ class Builder:
     def _read_fields(
         self, buffer: bytes, base: int, starts: Column, rows: dict[str, Column]
     ) -> None:
+        """Read the fields of handles that were noted, all of a kind and length at a time."""
         shapes = rows["kind"].astype(np.int64) << 16 | rows["path_length"]
         for chosen in _alike(shapes):
             kind, path_length = int(rows["kind"][chosen[0]]), int(rows["path_length"][chosen[0]])

@@ -180,6 +180,7 @@ class _Decoder:
         self._stream(handle.COORDINATOR, handle.WHOLE)
 
     def _read_subtask(self, parallelism: int) -> None:
+        """Read the states of one subtask. Before v3 of the format there are fewer of them."""
         window = self._in
         window.ahead()
         index = window.i32()
@@ -208,6 +209,7 @@ class _Decoder:
             self._channels(handle.CHANNEL_OUT, (2, 4))
 
     def _operator_state(self, state: int) -> None:
+        """Read where the named states of an operator lie, and the handle that holds them."""
         window = self._in
         window.ahead()
         kind = window.u8()
@@ -227,6 +229,7 @@ class _Decoder:
         self._stream(state, handle.WHOLE, allowed=(_SEGMENT, _EMPTY) if kind == 17 else None)
 
     def _merge_directories(self, state: int) -> None:
+        """Read the two directories of merged files that an operator state names."""
         self._file_merging = True
         for part in (handle.TASK_OWNED_DIR, handle.SHARED_DIR):
             self._in.ahead()
@@ -236,6 +239,7 @@ class _Decoder:
         self._in.one_of((0, 1), "0 or 1, whether the state is empty")
 
     def _keyed(self, state: int, depth: int) -> None:
+        """Read a handle of keyed state. It may hold others; `depth` is how deep it is nested."""
         window = self._in
         window.ahead()
         kind = window.u8()
@@ -432,6 +436,7 @@ class _Decoder:
         return self._noted(start, _SEGMENT, length, state, part)
 
     def _noted(self, start: int, kind: int, path_length: int, state: int, part: int) -> _Shape:
+        """Note the handle that was just read, and return its shape."""
         length = self._in.position - start
         self._note(start, 1, 0, _KIND[kind], path_length, length, state, part)
         return _Shape(start, kind, path_length, length)
@@ -448,6 +453,7 @@ class _Decoder:
         part: int,
         size: int = 0,
     ) -> None:
+        """Note handles of the current subtask, see `Builder.note`; flush many at once."""
         self._handles.note(
             start,
             count,

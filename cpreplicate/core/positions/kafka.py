@@ -309,6 +309,7 @@ def _list(fields: Fields) -> tuple[int, list[bytes]]:
 
 
 def _of_checkpoint(operator: str, fields: Fields) -> Iterator[PendingTransaction]:
+    """Yield the pending transactions of one checkpoint, of all subtasks of a sink."""
     checkpoint = fields.i64()
     fields.i32()  # the number of subtasks
     version, subtasks = _list(fields)
@@ -326,6 +327,7 @@ def _of_checkpoint(operator: str, fields: Fields) -> Iterator[PendingTransaction
 
 
 def _request(operator: str, checkpoint: int, fields: Fields) -> Iterator[PendingTransaction]:
+    """Yield the transaction of a request to commit, unless that has ended."""
     version, committable = fields.i32(), fields.block()
     fields.i32()  # retries
     state = fields.i32()
@@ -340,6 +342,7 @@ def _request(operator: str, checkpoint: int, fields: Fields) -> Iterator[Pending
 def _transaction(
     operator: str, checkpoint: int, version: int, committable: bytes
 ) -> PendingTransaction:
+    """Read a committable of the Kafka sink. Raises `_AnotherSink` if it is of another one."""
     fields = Fields(committable)
     try:
         if version != 1:

@@ -146,6 +146,7 @@ def _each(
 
 
 def _promoted(job: JobPromotion, request: PromoteAllRequest, notify: Notify) -> JobPromotion:
+    """Promote a replica, if it is to be, and return what came of it."""
     if job.exit_code or not job.is_taken:
         return job
     begin_job(job.name)
@@ -231,6 +232,7 @@ def _with_lags(
 def _with_lag(
     job: JobPromotion, row: ReplicaStatus, now: float, newest: float, request: PromoteAllRequest
 ) -> JobPromotion:
+    """Return a candidate with its lag, as failed if that is more than is allowed."""
     own, lag = row.observed.replica_newest, row.lag(now)
     look = SourceLook(row.observed.source_newest, row.source_error, row.is_source_known)
     job = replace(

@@ -197,6 +197,7 @@ def _read(replica: Replica, name: str) -> CheckpointPositions:
 def _checked(
     replica: Replica, name: str, of: CheckpointPositions, kafka: KafkaAsked, listing: Listing
 ) -> Checked:
+    """Return what keeps a job from going on from a checkpoint at a Kafka, and what helps."""
     held, record = of.found, read_record(replica, name)
     found = problems_of(held, kafka, listing)
     made = remedy_of(held, found, kafka, listing)

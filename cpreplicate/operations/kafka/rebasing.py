@@ -115,6 +115,7 @@ class _Operator:
     def _change_subtask(
         self, states: ListStates, stream: bytes, elements: Mapping[str, tuple[bytes, ...]]
     ) -> None:
+        """Plan the change of one subtask's state: inline where it is so, else in a new file."""
         new = rebuilt(stream, {name: each or () for name, each in states.offsets.items()}, elements)
         for name, offsets in new.offsets.items():
             if offsets != states.offsets[name]:

@@ -142,6 +142,7 @@ def _with_positions(found: ReplicaPoints, replica: Replica) -> ReplicaPoints:
 
 
 def _points_of(replica: Replica, own: Collection[str]) -> ReplicaPoints:
+    """Return the points of a replica; `own` are the names in its `.cpreplicate`."""
     held = census.take(replica)
     verified = last_verification(replica) if VERIFIED in own else None
     union, found, others = _Union(), list[_Found](), list(held.others)

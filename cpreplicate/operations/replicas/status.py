@@ -158,6 +158,7 @@ class _Examination:
             return True
 
     def _look(self, observed: Observation, allow_older: bool) -> SourceLook:
+        """Return the newest checkpoint of a source. A filesystem that is lost is asked once."""
         if not self.with_source:
             return SourceLook(None, None, False)
         if not observed.source:

@@ -126,6 +126,7 @@ def _find(replica: Replica, state: State, request: SweepRequest) -> Sweep:
 
 
 def _remove(report: Sweep, change: Change, request: SweepRequest) -> Sweep:
+    """Remove the orphans, and return what was done. What lists other orphans goes last."""
     files, replica = len(report.deletes), change.replica
     replica_state.examine(replica, change.state)  # a run that was held up commits no more
     first = [each.target for each in report.found.orphans if each.reason not in orphans.LAST]

@@ -179,6 +179,7 @@ def _unread(replica_root: str, name: str, error: MetadataError) -> Verification:
 def _verify(
     replica_root: str, checkpoint: str | None, content: Sample, side: Side, reader: Reader
 ) -> Verification:
+    """Verify one checkpoint: that which `promote` takes if `checkpoint` is None."""
     _refuse_misnamed(checkpoint)
     refuse_no_replica(replica_root, side)
     replica = Replica(replica_root, side)

@@ -248,6 +248,7 @@ class SparkRunner:
                 self._groups.discard(group)
 
     def _session(self) -> _Started:
+        """Return the session of Spark, which the first call starts."""
         with self._starting:
             if self._started is None:
                 try:
@@ -260,6 +261,7 @@ class SparkRunner:
             return self._started
 
     def _start(self) -> _Started:
+        """Start the session, the server that executors report to, and the watch of the engine."""
         enter = self._resources.enter_context
         context = enter(session.session(self._execution, self._levels, self._is_lost))
         conf = context.getConf()

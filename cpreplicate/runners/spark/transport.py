@@ -117,6 +117,7 @@ def _columns(rows: Iterable[tuple[Any, ...]]) -> list[Sequence[Any]]:
 
 
 def _copies(batch: Copies) -> tuple[list[pa.Array], _Common]:
+    """Return the columns of a batch that has nothing but copies, and what these have in common."""
     count, planned = len(batch), batch.planned
     source, target, *others = batch.rows().columns
     kinds = pa.repeat(pa.scalar(_COPY, pa.uint8()), count)
@@ -130,6 +131,7 @@ def _copies(batch: Copies) -> tuple[list[pa.Array], _Common]:
 
 
 def _actions(batch: Sequence[Task]) -> tuple[list[pa.Array], _Common]:
+    """Return the columns of any batch, and what its copies have in common."""
     columns = _columns(map(_row, batch))
     copies = [action for action in batch if isinstance(action, Copy)]
     tokens = (copy.token for copy in copies if copy.token is not None)
@@ -156,6 +158,7 @@ def _row(action: Task) -> tuple[object, ...]:
 
 
 def _task(row: tuple[Any, ...], common: _Common, token: LeaseToken) -> Task:
+    """Return the task of a row, as `_row` wrote it."""
     kind, source, target, extent, size, grows, until, to, is_packed, offset, crc32c = row
     if kind == _READ:
         return Read(target, extent, source, offset)
@@ -174,6 +177,7 @@ def _task(row: tuple[Any, ...], common: _Common, token: LeaseToken) -> Task:
 
 
 def _written(columns: Sequence[pa.Array], schema: pa.Schema) -> bytes:
+    """Return columns in Arrow's stream format."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
         writer.write_batch(pa.record_batch(list(columns), schema=schema))
@@ -181,6 +185,7 @@ def _written(columns: Sequence[pa.Array], schema: pa.Schema) -> bytes:
 
 
 def _rows(data: bytes) -> tuple[pa.Schema, Iterable[tuple[Any, ...]]]:
+    """Return the schema and the rows of columns in Arrow's stream format."""
     with pa.ipc.open_stream(data) as reader:
         table = reader.read_all()
     columns = [column.to_pylist() for column in table.columns]

@@ -24,6 +24,7 @@ class Resuming(PositionedReader):
         self._end = storage.as_one("open", uri, self._open) if opened is None else _end(opened)
 
     def _tried_again(self, position: int, buffer: memoryview) -> int:
+        """Read into a buffer, several times if needed, and return how many bytes were read."""
         data = self._storage.as_one(
             "read", self._uri, lambda plain: self._read_from(plain, position, len(buffer))
         )
@@ -37,6 +38,7 @@ class Resuming(PositionedReader):
         return length
 
     def _read_from(self, plain: Storage, position: int, count: int) -> bytes:
+        """Return the bytes at a position, read from the kept stream, or from a new one."""
         # Taken out as long as it is used: a read that is left behind keeps its stream and the lock
         # of that, and the next try opens another one.
         stream, self._stream = self._stream, None

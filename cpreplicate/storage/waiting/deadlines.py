@@ -77,6 +77,7 @@ class Deadline:
         return self._call(True, function, *arguments)
 
     def _call(self, is_change: bool, function: Callable[..., T], *arguments: Any) -> T:
+        """Make a call in a worker that can be left behind once its deadline is over."""
         assignment = workers.thread.assignment
         if assignment is None:
             return self.run(lambda: self._call(is_change, function, *arguments))

@@ -103,6 +103,7 @@ class Retrying(StorageWrapper):
             return False
 
     def _again(self, call: Callable[[], T], uri: str, health: _Health) -> T:
+        """Return what a call returns. Try it again after a `Transient` as the class describes."""
         until, tries = float("inf"), 0  # the first try may take long, and makes progress
         cause: Transient | None = None
         while True:

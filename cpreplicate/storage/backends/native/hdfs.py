@@ -280,6 +280,7 @@ class _Packets:
 
 
 def _client(filesystem: str, options: Mapping[str, str], keytab: Keytab | None) -> Client:
+    """Return a client of hdfs-native. Raises `UsageError` if it cannot be configured."""
     try:
         from hdfs_native import Client
     except ImportError as error:

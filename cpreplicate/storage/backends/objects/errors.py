@@ -79,6 +79,7 @@ def translated_errors(uri: str, is_write: bool = False) -> Iterator[None]:
 
 
 def _translated(error: Exception, uri: str, is_write: bool) -> Exception:
+    """Return an error of a client's library as the one that the storage's verbs document."""
     text, answer = _text(error), _answer(error)
     whole = f"{error}{error.__cause__}{answer.code}"
     name = type(error).__name__

@@ -168,6 +168,11 @@ class ObjectStorage(Storage):
         replace: bool,
         tag: str | None = None,
     ) -> int:
+        """Write an object, and return its length; `expect` gets it before the object appears.
+
+        With a `tag`, the object is replaced only if it still has that. If anything raises, nothing
+        appears.
+        """
         mode = "wb" if replace else "xb"
         with translated_errors(uri, is_write=True):
             file = self._fs.open(_path(uri), mode, block_size=_PART)

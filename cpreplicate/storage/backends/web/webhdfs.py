@@ -218,6 +218,7 @@ class _Client:
         return {**parameters, **self._identity, "op": op}
 
     def _send(self, method: str, url: str, uri: str, **options: Any) -> requests.Response:
+        """Return the answer to a request. Raise what the server reports, or that it is silent."""
         # to connect, and between two bytes; requests itself waits without a limit
         seconds = limit(self._deadline)
         timeouts = (min(seconds, _CONNECT_SECONDS), seconds)
