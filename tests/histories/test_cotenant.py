@@ -26,6 +26,7 @@ from cpreplicate.core import plan
 from cpreplicate.core.ledger import LedgerEntry, LedgerTable
 from cpreplicate.core.packs import is_pack
 from cpreplicate.core.path_columns import as_texts, texts
+from cpreplicate.core.placement import METADATA
 from cpreplicate.core.retention import Retention
 from cpreplicate.errors import CopyFailed, NotThere, Refused
 from cpreplicate.operations.handover import unseal
@@ -458,9 +459,7 @@ SCENARIOS = {
     "the record is looked at before a withdrawal": (
         replaced_before_it_is_withdrawn,
         lambda patch: patch.setattr(
-            publication,
-            "withdraw",
-            lambda replica, name, lease: replica.withdraw(name, lease.aside, lease.check),
+            publication, "withdraw", lambda replica, name: replica.withdraw(f"{name}/{METADATA}")
         ),
     ),
     "a copy of the replica is no source": (
