@@ -28,7 +28,7 @@ from cpreplicate.cli.running.requests import (
 from cpreplicate.cli.running.results import listing_of, show_change, show_read, showing_refused_plan
 from cpreplicate.cli.running.selection import selected
 from cpreplicate.core.shard import WHOLE
-from cpreplicate.errors import Refused
+from cpreplicate.errors import LeaseHeld, Refused
 from cpreplicate.version import __version__
 
 if TYPE_CHECKING:
@@ -163,7 +163,8 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
         with sync_metrics(metrics_file, request) as record, NoLeaseLeft():
             report = operation.sync(request, notify)
             record(report)
-    return show_change(report, output, listing, page_of(report))
+    code = show_change(report, output, listing, page_of(report))
+    return LeaseHeld.exit_code if report.is_lease_lost else code
 
 
 def _page_of_plan(path: str | None, request: SyncRequest) -> Callable[[Report], WritePage | None]:

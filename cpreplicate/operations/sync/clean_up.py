@@ -19,10 +19,14 @@ from cpreplicate.runners import EngineLost
 
 
 class CleanedUp(NamedTuple):
-    """What was put off, and warnings of what could not be deleted."""
+    """What was put off, and warnings of what could not be deleted.
+
+    `is_lease_lost`: another run has taken the replica over since the commit.
+    """
 
     undeleted: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    is_lease_lost: bool = False
 
 
 def clean_up(work: Work, executed: Executed, listed: Manifest) -> CleanedUp:
@@ -33,7 +37,7 @@ def clean_up(work: Work, executed: Executed, listed: Manifest) -> CleanedUp:
     cleaned = _delete_old(work, executed.unused_packs)
     if cleaned.undeleted or cleaned.warnings:
         return cleaned
-    return CleanedUp(warnings=_end_journal(work, executed, listed))
+    return _end_journal(work, executed, listed)
 
 
 def _delete_old(work: Work, unused_packs: Sequence[str]) -> CleanedUp:
@@ -51,7 +55,7 @@ def _delete_old(work: Work, unused_packs: Sequence[str]) -> CleanedUp:
         return CleanedUp(warnings=_delete(work, targets))
     except (LeaseHeld, TargetGone, EngineLost) as error:
         left = f"{committed}. Files that were to be deleted are left to `sweep`"
-        return CleanedUp(warnings=(f"{error}. {left}",))
+        return CleanedUp((), (f"{error}. {left}",), isinstance(error, LeaseHeld))
     except Refused as error:
         left = f"{committed}. Old checkpoints and their files were left as they are"
         return CleanedUp(warnings=(f"{error}. {left}",))
@@ -73,10 +77,10 @@ def _delete(work: Work, targets: Sequence[str]) -> tuple[str, ...]:
     return (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",)
 
 
-def _end_journal(work: Work, executed: Executed, listed: Manifest) -> tuple[str, ...]:
+def _end_journal(work: Work, executed: Executed, listed: Manifest) -> CleanedUp:
     """Remove the journal, unless runs that died left files that only it lists.
 
-    Returns a warning if these files cannot be listed: then the journal stays.
+    If these files cannot be listed, that is a warning, and the journal stays.
     """
     change = work.change
     try:
@@ -87,5 +91,5 @@ def _end_journal(work: Work, executed: Executed, listed: Manifest) -> tuple[str,
             f"{error}. {work.plan.checkpoint} was committed before that. Files of earlier runs were"
             " not looked for, and the journal of this run stays until a later run removes it"
         )
-        return (warning,)
-    return ()
+        return CleanedUp((), (warning,), isinstance(error, LeaseHeld))
+    return CleanedUp()

@@ -34,7 +34,8 @@ class Report:
     was completed at the source, in seconds since the epoch, None if that is not known. `positions`
     are those of a plan that is only shown. `phases` are parts of `seconds`: `read` until the plan
     was made, `copy` and `delete` in the runner, and `other`, such as the commit. `is_plan`: the
-    plan is only shown. `groups` are its actions by operator and reason then.
+    plan is only shown. `groups` are its actions by operator and reason then. `is_lease_lost`:
+    another run has taken the replica over since the commit, and deletes what is left.
     """
 
     plan: Plan
@@ -50,6 +51,7 @@ class Report:
     phases: Mapping[str, float] = field(default_factory=dict)
     is_plan: bool = False
     groups: tuple[Group, ...] = ()
+    is_lease_lost: bool = False
 
     @property
     def restore(self) -> Restore:

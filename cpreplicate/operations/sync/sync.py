@@ -87,6 +87,7 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
         runner=runner.name,
         undeleted=cleaned_up.undeleted,
         warnings=report.warnings + cleaned_up.warnings,
+        is_lease_lost=cleaned_up.is_lease_lost,
         phases=phases(read, runner, report.seconds),
     )
 

@@ -1,5 +1,6 @@
 """`diff` and `sync` on checkpoints that real Flink wrote."""
 
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,14 +30,14 @@ from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.verify.verify import ALL, Sample, verify
-from cpreplicate.protocol import lease, manifest
+from cpreplicate.protocol import lease, manifest, publication
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.source import read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Side, Sides
-from tests.support import corpus, parts
+from tests.support import commandline, corpus, parts
 from tests.support.corpus import DataCentre
 from tests.support.encoder import (
     File,
@@ -239,6 +240,23 @@ def test_a_file_where_a_directory_belongs_seen_after_the_commit_is_a_warning(tmp
     assert "chk-2 was committed before that" in warning
     assert (replica / "taskowned").read_text() == "another program's"
     assert list((replica / ".cpreplicate").glob("copied-*"))
+
+
+def test_a_lease_that_is_lost_after_the_commit_is_exit_11_with_the_report(tmp_path, monkeypatch):
+    replica = synced(tmp_path, {1: FILES})
+    source = write_checkpoint(tmp_path / "dcA", 2, NEXT)
+    held_by, withdraw = replica / ".cpreplicate/lease", publication.withdraw
+
+    def taken_over(held, name):
+        held_by.write_text(json.dumps({**json.loads(held_by.read_text()), "token": "another"}))
+        withdraw(held, name)
+
+    monkeypatch.setattr(publication, "withdraw", taken_over)
+    done = commandline.run("sync", source, tmp_path / "dcB", "--runner", "inline")
+    assert done.code == 11
+    assert "chk-2 was committed before that" in done.out
+    assert {"chk-1", "chk-2"} <= {path.name for path in replica.iterdir()}
+    assert all((replica / path).exists() for path in FILES)
 
 
 def test_an_old_metadata_that_another_program_replaced_after_the_commit_stays_with_a_warning(
