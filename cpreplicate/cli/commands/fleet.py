@@ -34,7 +34,7 @@ from cpreplicate.cli.running.requests import (
     stated_by_file,
     sync_request,
 )
-from cpreplicate.cli.running.results import show_change, show_read
+from cpreplicate.cli.running.results import show_change
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 
@@ -113,8 +113,8 @@ def fleet(
         jobs = [job for job in every_job if job.is_in(values["shard"])]
         report = replicate_fleet(jobs, execution_of(values), sides, notify, dry_run)
         record(report)
-    show = show_read if dry_run else show_change
-    code = show(report, output, page=page_writer(values["report_file"], report))
+    page = page_writer(values["report_file"], report)
+    code = show_change(report, output, page=page, is_dry_run=dry_run)
     return report.exit_code or code
 
 

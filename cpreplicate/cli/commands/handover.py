@@ -20,7 +20,7 @@ from cpreplicate.cli.running.requests import (
     start_narration,
     target_side,
 )
-from cpreplicate.cli.running.results import show_change, show_read, showing_refused_plan
+from cpreplicate.cli.running.results import show_change, showing_refused_plan
 from cpreplicate.cli.running.selection import confirm, selected
 
 _ONLY_WITH_ALL = ("include", "skip_lagging", "yes", "sealed_after")
@@ -90,8 +90,7 @@ def promote(replica: str, job: str | None, every: bool, output: Any, **values: A
     )
     with showing_refused_plan(output):
         promotion = operation.promote(request, notify)
-    show = show_read if request.dry_run else show_change
-    code = show(promotion, output)
+    code = show_change(promotion, output, is_dry_run=request.dry_run)
     return code if promotion.verification.restorable else 4
 
 
@@ -114,8 +113,7 @@ def _promote_all(place: str, output: Any, values: dict[str, Any]) -> int:
     taken = sum(job.is_taken for job in jobs)
     confirm(f"Seal the replicas of {taken} jobs, so that they are not synced further?", values)
     report = operation.promote_all(jobs, request, notify)
-    show = show_read if request.dry_run else show_change
-    return show(report, output) or report.exit_code
+    return show_change(report, output, is_dry_run=request.dry_run) or report.exit_code
 
 
 @cli.command(
@@ -170,8 +168,7 @@ def unseal(
     side = target_side(values)
     replica = selected(replica, replica_of, side)
     request = operation.UnsealRequest(replica, job, side, values["dry_run"])
-    show = show_read if request.dry_run else show_change
-    return show(operation.unseal(request), output)
+    return show_change(operation.unseal(request), output, is_dry_run=request.dry_run)
 
 
 def _unseal_all(place: str, output: Any, values: dict[str, Any]) -> int:
@@ -189,8 +186,7 @@ def _unseal_all(place: str, output: Any, values: dict[str, Any]) -> int:
     confirm(f"Remove the seals of up to {len(replicas)} replicas, which no job uses?", values)
     request = build(operation.UnsealAllRequest, values, replicas=replicas, side=side)
     report = operation.unseal_all(request)
-    show = show_read if request.dry_run else show_change
-    return show(report, output) or report.exit_code
+    return show_change(report, output, is_dry_run=request.dry_run) or report.exit_code
 
 
 def _refuse_mixed(values: dict[str, Any], every: bool) -> None:

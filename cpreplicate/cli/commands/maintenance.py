@@ -12,7 +12,7 @@ from cpreplicate.cli.options.option import files, location
 from cpreplicate.cli.running import exit_codes
 from cpreplicate.cli.running.metrics_file import sweep_metrics
 from cpreplicate.cli.running.requests import build, execution_of, start_narration, target_side
-from cpreplicate.cli.running.results import listing_of, show_change, show_read, showing_refused_plan
+from cpreplicate.cli.running.results import listing_of, show_change, showing_refused_plan
 from cpreplicate.cli.running.selection import selected
 
 
@@ -63,8 +63,7 @@ def sweep(
     ):
         report = operation.check(request) if dry_run else operation.sweep(request, notify)
         record(report)
-    show = show_read if dry_run else show_change
-    return show(report, output, listing_of(actions))
+    return show_change(report, output, listing_of(actions), is_dry_run=dry_run)
 
 
 @cli.command(

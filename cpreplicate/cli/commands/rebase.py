@@ -13,7 +13,7 @@ from cpreplicate.cli.options import options, upkeep_options
 from cpreplicate.cli.options.option import files, location
 from cpreplicate.cli.running import exit_codes
 from cpreplicate.cli.running.requests import build, start_narration, target_side
-from cpreplicate.cli.running.results import show_change, show_read
+from cpreplicate.cli.running.results import show_change
 from cpreplicate.cli.running.selection import selected
 from cpreplicate.errors import UsageError
 
@@ -76,8 +76,8 @@ def rebase(
         return show_change(forgotten, output)
     choice = _choice(positions, kafka, kafka_conf, values["retry_for"])
     request = build(operation.RebaseRequest, values, replica=root, side=side, choice=choice)
-    show = show_read if request.dry_run else show_change
-    return show(operation.rebase(request, notify), output)
+    report = operation.rebase(request, notify)
+    return show_change(report, output, is_dry_run=request.dry_run)
 
 
 def _refuse_contradictions(values: dict[str, Any], forget: str | None) -> None:

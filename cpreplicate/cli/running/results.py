@@ -51,15 +51,23 @@ def show_read(
 
 
 def show_change(
-    result: object, form: Form, listing: Listing = "totals", page: WritePage | None = None
+    result: object,
+    form: Form,
+    listing: Listing = "totals",
+    page: WritePage | None = None,
+    *,
+    is_dry_run: bool = False,
 ) -> int:
     """Print the result of a command that changed a replica, write its page, and return the exit
     code.
 
-    The exit code is about the work that was done. A result that is lost is a warning.
+    The exit code is about the work that was done. A result that is lost is a warning. With
+    `is_dry_run` nothing was done: the command only reads.
     """
     from cpreplicate.output.log import write_warning
 
+    if is_dry_run:
+        return show_read(result, form, listing, page)
     show_one_of_many(result, form, listing)
     failures.result_is_printed()
     if problem := _unwritten_page(page):

@@ -181,11 +181,6 @@ class ServiceOptions:
         backoff = self.max_backoff or (interval if is_for_one else _MAX_BACKOFF)
         return ServiceSettings(interval, self.slots, backoff, self.grace, retire_after)
 
-    @property
-    def is_observed(self) -> bool:
-        """Whether somebody wants to see the lag."""
-        return self.metrics is not None or self.heartbeat is not None
-
 
 def run_service(
     discovery: Discovery,
