@@ -145,6 +145,7 @@ class KafkaCluster:
             raise self._unreachable(error) from None
 
     def _connected(self, properties: Mapping[str, str]) -> Any:
+        """Return a client of the cluster. Raises `UsageError` if it takes no such properties."""
         try:
             from confluent_kafka import KafkaException
             from confluent_kafka.admin import AdminClient

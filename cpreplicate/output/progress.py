@@ -128,6 +128,7 @@ class _Bar:
 
 
 def _new_bar() -> tuple[Progress, TaskID]:
+    """Begin to show a bar on stderr, and return it with its task."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 

@@ -43,6 +43,7 @@ def _plain_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _rich_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """Return a table with a bold head, for a terminal."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

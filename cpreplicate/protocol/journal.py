@@ -237,6 +237,7 @@ def _rows(data: bytes, place: str) -> list[_Row]:
 
 
 def _are_valid(rows: Sequence[_Row]) -> bool:
+    """Return whether the rows of a part name files of a replica, with lengths that can be."""
     if not are_replica_paths(texts(row.path for row in rows)).all():
         return False
     if any(row.length is not None and row.length < 0 for row in rows):

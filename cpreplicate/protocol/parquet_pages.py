@@ -96,6 +96,7 @@ class _Compact:
         return fields
 
     def _value(self, kind: int, depth: int) -> int | _Fields | None:
+        """Read the value of a field: a number, the fields of a struct, or None if it is skipped."""
         if kind in (_TRUE, _FALSE):
             return int(kind == _TRUE)
         if kind == _BYTE:

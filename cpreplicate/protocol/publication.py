@@ -85,6 +85,7 @@ class Publication:
             manifest.appear()
 
     def _publish(self, check: Callable[[], None]) -> None:
+        """Let the `_metadata` appear. Raises `Refused` if another program made one meanwhile."""
         try:
             self._metadata.appear(check)
         except FileExistsError as error:

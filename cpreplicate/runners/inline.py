@@ -88,6 +88,7 @@ class InlineRunner:
             return list(pool.map(checked, items))
 
     def _perform(self, actions: Sequence[Task], done: Done | None) -> list[Outcome]:
+        """Perform tasks by threads of this process; `cancel` ends them."""
         counter = _Counter(self._progress, done)
         self._active.add(counter)
         if self._is_cancelled:

@@ -238,6 +238,7 @@ def _checksum_of_part(
 def _parts(
     stream: BinaryIO, parts: Sequence[tuple[int, int]], side: Side, moved: Moved
 ) -> Iterator[WholeFile]:
+    """Yield the content and the CRC32C of each part of a stream, at the allowed rate."""
     from google_crc32c import value
 
     with stream:

@@ -142,6 +142,7 @@ class _Decoder:
             self._in.fail(f"the end of the file, {self._in.left} bytes follow")
 
     def _read_operator(self, index: int) -> Operator:
+        """Read an operator with its coordinator and its subtasks, and return it without these."""
         window = self._in
         window.ahead()
         self._operator, self._subtask = index, -1
@@ -269,6 +270,7 @@ class _Decoder:
         self._stream(state, part, depth + 1)
 
     def _incremental(self, state: int, kind: int, depth: int) -> None:
+        """Read an incremental snapshot: RocksDB's own metadata, shared and private files."""
         window = self._in
         window.skip(8)
         window.utf("a backend's id")
@@ -311,6 +313,7 @@ class _Decoder:
         self._in.utf("a state handle id")
 
     def _changelog_increment(self) -> None:
+        """Read changes of state that are in the `_metadata` itself."""
         window = self._in
         self._changelog = True
         window.key_groups()
@@ -327,6 +330,7 @@ class _Decoder:
         window.utf("a state handle id")
 
     def _changelog_stream(self, state: int, kind: int, depth: int) -> None:
+        """Read a handle of changelog files, and the id behind them."""
         window = self._in
         self._changelog = True
         window.key_groups()
@@ -349,6 +353,7 @@ class _Decoder:
             window.utf("a storage identifier")
 
     def _channels(self, state: int, tags: tuple[int, int]) -> None:
+        """Read the states of channels; `tags` are the types of a plain handle and a merged one."""
         window = self._in
         window.ahead()
         left = window.count("channel states", 17)
@@ -383,6 +388,7 @@ class _Decoder:
     def _stream(
         self, state: int, part: int, depth: int = 0, allowed: tuple[int, ...] | None = None
     ) -> _Shape:
+        """Read a handle of one state: a file, a segment of one, inline bytes, or none."""
         window = self._in
         window.ahead()
         start = window.position

@@ -90,6 +90,7 @@ def _structure(
 
 
 def _same(buffer: bytes, first: int, entry: Shape, count: int) -> int:
+    """Return how many of `count` entries from `first` on have the structure of a known one."""
     sample = entry.sample
     stride = len(sample)
     last = first + (count - 1) * stride + 1

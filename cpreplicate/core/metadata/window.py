@@ -209,6 +209,7 @@ class Window:
         self._load(self.offset)
 
     def _load(self, offset: int) -> None:
+        """Read the window that begins at an offset of the stream."""
         assert self._stream is not None, "bytes are in one window"
         self._leaving(self.buffer, self.base)
         self.buffer = b""

@@ -89,6 +89,7 @@ def _by_name(split: Split) -> tuple[str, str, int]:
 
 
 def _position(operator: str, split: Split, servers: Mapping[str, str]) -> Position:
+    """Return a position of a split, whose offsets below zero are markers."""
     start, is_bounded = split.start, split.stop != _NO_STOP
     return Position(
         operator=operator,

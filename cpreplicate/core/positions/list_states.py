@@ -63,6 +63,7 @@ def _head(fields: Fields) -> bool:
 
 
 def _list_state(fields: Fields) -> None:
+    """Read past the type of one list state. Raises `Unreadable` for another serializer."""
     fields.utf()
     fields.expect(1, "a kind of state")
     for _ in range(fields.count(4)):

@@ -32,6 +32,7 @@ def first_bytes(data: bytes, start: int, count: int) -> bytes:
 
 
 def _content(kind: int, body: bytes) -> bytes:
+    """Return the content of a chunk of this type. Raises `Unreadable`."""
     if kind == _PLAIN:
         return body
     if kind != _COMPRESSED:

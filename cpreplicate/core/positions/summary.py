@@ -35,6 +35,7 @@ def by_topic(positions: Iterable[Position]) -> list[TopicSummary]:
 
 
 def _summary(positions: list[Position]) -> TopicSummary:
+    """Return the summary of the positions of one topic."""
     first = positions[0]
     offsets = [each.offset for each in positions if each.offset is not None]
     return TopicSummary(

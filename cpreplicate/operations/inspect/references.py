@@ -60,6 +60,7 @@ class References:
             first = end
 
     def _batch(self, rows: Numbers, is_named: Numbers, uris: Texts) -> Any:
+        """Return rows of handles as a batch of Arrow; `is_named` are those that name a file."""
         handles, named = self.metadata.handles, rows[is_named]
         columns = [
             _coded(handles.operator[rows], [each.id for each in self.metadata.operators]),

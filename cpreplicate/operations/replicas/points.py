@@ -178,6 +178,7 @@ class _Found(NamedTuple):
 
 
 def _point(found: _Found, record: Record, added_bytes: int, verified: Verified | None) -> Point:
+    """Return a point; `verified` counts only if it is about its `_metadata`."""
     is_about = verified is not None and verified.checkpoint == found.name
     is_same = verified is not None and is_about and verified.metadata in record.digests
     return Point(

@@ -323,6 +323,7 @@ class Unpacker:
             )
 
     def _raise_if_not_as_written(self) -> None:
+        """Raise `CopyFailed` if another program removed or replaced a file meanwhile."""
         members = self._unpacking.members
         present = _occupants(self._replica, members)
         wrong = [

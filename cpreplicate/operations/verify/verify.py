@@ -394,6 +394,7 @@ def _refuse_misnamed(checkpoint: str | None) -> None:
 
 
 def _asked(replica: Replica, found: Census, checkpoint: str | None) -> str:
+    """Return the checkpoint that is asked for, or that `promote` takes. Raises `NotThere`."""
     held = _promoted_first(replica, found)
     if checkpoint is None:
         # a derived one is taken where it was promoted, never by itself

@@ -228,6 +228,7 @@ _EXCLUSION = [
 
 
 def _quiet(directory: Path) -> list[tuple[str, str]]:
+    """Return settings by which Spark prints nothing, serves no pages and runs no task twice."""
     logging = directory / "log4j2.properties"
     logging.write_text(_QUIET)
     return [

@@ -148,6 +148,7 @@ def no_such_server(expected: str, found: str) -> str:
 
 
 def _explained(text: str) -> str:
+    """Return what a text of Kerberos means, and what helps."""
     principals = _PRINCIPALS.search(text)
     if principals:
         return no_such_server(expected=principals[2], found=principals[1])

@@ -225,6 +225,7 @@ class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
         return answer
 
     def _release(self, connection: GatewayConnection) -> None:
+        """Release objects of the JVM that Python no longer has, before another call."""
         commands: list[str] = []
         with contextlib.suppress(IndexError):  # other threads take from it as well
             while len(commands) < _RELEASED_AT_ONCE:

@@ -226,6 +226,7 @@ def _make_directory(path: str, within: str | None) -> None:
 
 
 def _make_one(path: str) -> None:
+    """Make a directory durably, unless it is there."""
     parent = os.path.dirname(path)
     try:
         os.mkdir(path)

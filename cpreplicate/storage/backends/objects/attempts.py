@@ -51,6 +51,7 @@ def _bound_s3(filesystem: Any, deadline: float) -> None:
 
 
 def _bound_gs(filesystem: Any, deadline: float) -> None:
+    """Let each request of gcsfs be tried once, within the deadline."""
     retried = getattr(type(filesystem), "_request", None)
     once: Callable[..., Awaitable[Any]] | None = getattr(retried, "__wrapped__", None)
     if once is None:  # another release of gcsfs: its own tries stay

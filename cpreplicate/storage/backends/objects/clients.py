@@ -146,6 +146,7 @@ def _typed(name: str, value: str, default: Any) -> Any:
 
 
 def _s3_options(given: dict[str, Any], deadline: float) -> dict[str, Any]:
+    """Return the arguments of s3fs for the options that were given. It makes no retries."""
     region = given.pop("region", None)
     endpoint = given.get("endpoint_url")
     if endpoint is not None and "://" not in endpoint:

@@ -96,6 +96,7 @@ class Conditions:
         self._fs.call_s3("put_object", Bucket=bucket, Key=key, Body=data, IfMatch=tag)
 
     def _replace_on_gs(self, path: str, data: bytes, tag: str) -> None:
+        """Replace an object of Google Cloud Storage that still has its generation, `tag`."""
         bucket, _, key = path.partition("/")
         service = self._fs.base.removesuffix("storage/v1/")
         self._fs.call(
