@@ -71,6 +71,14 @@ class ReportRefused(Refused):
         self.report = report
 
 
+class FlinkRefused(Refused):
+    """A JobManager answered that it does not do what it was asked; `status` is that of HTTP."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class TooManyDeletes(ReportRefused):
     """More would be deleted than `--max-delete` allows; `report` is that of the plan."""
 
@@ -129,6 +137,18 @@ class SourceMovedOn(CpreplicateError):
     """The source checkpoint was subsumed during the copy; the next run takes the newest one."""
 
     exit_code = 12
+
+
+class NotSwitched(CpreplicateError):
+    """A job was not switched, and runs where it ran."""
+
+    exit_code = 22
+
+
+class SwitchUnclear(CpreplicateError):
+    """A job that was to be switched does not run, or it is not known where: a person has to act."""
+
+    exit_code = 23
 
 
 def exit_code_of(error: Exception) -> int:

@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
@@ -43,6 +44,21 @@ class Answer(NamedTuple):
 
     status: int
     body: bytes
+
+
+class Question(NamedTuple):
+    """A request: `body` is JSON, or `jar` the path of a file to upload.
+
+    `seconds` are those that it may take, None for those of the limits.
+    """
+
+    method: str = "GET"
+    body: bytes | None = None
+    jar: str | None = None
+    seconds: float | None = None
+
+
+GET = Question()
 
 
 class Credentials(NamedTuple):
@@ -83,8 +99,8 @@ class Client:
         self._line = self._new_line()
         self._asked = address.url
 
-    def get(self, url: str) -> Answer:
-        """Return the answer to GET; redirects are followed.
+    def ask(self, url: str, question: Question = GET) -> Answer:
+        """Return the answer to a request. Redirects of GET are followed, no others.
 
         Raises `Transient` if the server cannot be reached, redirects too often, or sends more or
         for longer than the limits allow. What cannot be broken off, such as a question to a name
@@ -92,10 +108,11 @@ class Client:
         """
         line = self._line
         line.asked = url
+        seconds = question.seconds or self._limits.seconds
         try:
-            call = in_thread(lambda: self._follow(line, url), "rest")
-            if not call.wait_or_be_cancelled(self._limits.seconds):
-                raise _silent(self._limits.seconds)
+            call = in_thread(lambda: self._follow(line, url, question, seconds), "rest")
+            if not call.wait_or_be_cancelled(seconds):
+                raise _silent(seconds)
             answer = call.result()
         except BaseException as error:
             line.cut()
@@ -103,7 +120,7 @@ class Client:
             if isinstance(error, Transient) or not isinstance(error, Exception):
                 raise
             if isinstance(error, requests.exceptions.Timeout):  # it noticed a moment earlier
-                raise _silent(self._limits.seconds) from error
+                raise _silent(seconds) from error
             is_refused = isinstance(error, requests.exceptions.SSLError)
             raise (Untrusted if is_refused else Transient)(_reason(error)) from error
         finally:
@@ -123,13 +140,14 @@ class Client:
     def _new_line(self) -> _Line:
         return _Line(self._credentials, self._authority)
 
-    def _follow(self, line: _Line, url: str) -> Answer:
+    def _follow(self, line: _Line, url: str, question: Question, seconds: float) -> Answer:
         for session in line.sessions():
             session.cookies.clear()  # a server could add to them for ever
         for _ in range(_MOST_REDIRECTS + 1):
-            with line.get(url, self._is_own(url), self._limits.seconds) as response:
+            with line.ask(url, question, self._is_own(url), seconds) as response:
                 place = response.headers.get("Location")
-                if not (300 <= response.status_code < 400 and place):
+                is_redirect = question.method == GET.method and 300 <= response.status_code < 400
+                if not (is_redirect and place):
                     return Answer(response.status_code, self._body(response))
             url = _redirected(url, place)
         raise Transient(f"it redirects more than {_MOST_REDIRECTS} times")
@@ -164,11 +182,16 @@ class _Line:
     def sessions(self) -> tuple[requests.Session, requests.Session]:
         return self._own, self._other
 
-    def get(self, url: str, is_own: bool, seconds: float) -> requests.Response:
+    def ask(self, url: str, question: Question, is_own: bool, seconds: float) -> requests.Response:
         self.asked = url
         session = self._own if is_own else self._other
-        return session.get(
+        jar = question.jar
+        return session.request(
+            question.method,
             url,
+            data=question.body,
+            headers={"Content-Type": "application/json"} if question.body is not None else {},
+            files=None if jar is None else {"jarfile": (Path(jar).name, Path(jar).read_bytes())},
             timeout=(_CONNECT_SECONDS, seconds),
             stream=True,
             allow_redirects=False,

@@ -5,38 +5,35 @@ An answer is not trusted: each of its fields is checked, and one job's concern t
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cpreplicate.core import uri
 from cpreplicate.errors import MetadataError
 from cpreplicate.flink import address
+from cpreplicate.flink.answers import JOB_ID, items, of, parsed, seconds, text, whole
 from cpreplicate.storage import Transient
 
 if TYPE_CHECKING:
-    from cpreplicate.flink.client import Answer, RequestLimits
+    from cpreplicate.flink.client import Answer, Question, RequestLimits
 
 # `JobStatus.isGloballyTerminalState` of Flink, and SUSPENDED: another JobManager takes over
 _ENDED = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 # how Flink reports a checkpoint that is not retained, or is in the memory of the JobManager
 # (`NonPersistentMetadataCheckpointStorageLocation`)
 _NOT_ADDRESSABLE = "<checkpoint-not-externally-addressable>"
-_JOB_ID = re.compile("[0-9a-f]{32}")
-_LAST_TIME = 253_402_300_800_000  # milliseconds: the end of the year 9999
-_LAST_ID = (1 << 63) - 1
 _NOT_FOUND = 404
 _FIRST_ERROR = 400
 T = TypeVar("T")
 
 
 class RunningJob(NamedTuple):
-    """A job of a JobManager."""
+    """A job of a JobManager; `state` is a `JobStatus` of Flink."""
 
     job_id: str
     name: str
     has_ended: bool
+    state: str = "RUNNING"
 
 
 class Overview(NamedTuple):
@@ -95,7 +92,7 @@ class FlinkRest:
         if the answer is not Flink's.
         """
         answer = self._get("jobs/overview")
-        entries = self._read("jobs/overview", lambda: _list(_of(answer, "jobs")))
+        entries = self._read("jobs/overview", lambda: items(of(answer, "jobs")))
         jobs: dict[str, RunningJob] = {}
         unclear: dict[str, str] = {}
         problems: list[str] = []
@@ -145,14 +142,14 @@ class FlinkRest:
                 f"{self.url}/{path} cannot be read: {who} answers with status {answer.status}."
                 " Check the URL of the JobManager, --header and --client-certificate"
             )
-        return self._read(path, lambda: _parsed(answer.body))
+        return self._read(path, lambda: parsed(answer.body))
 
-    def _answer(self, path: str) -> Answer:
-        from cpreplicate.flink.client import Untrusted
+    def _answer(self, path: str, question: Question | None = None) -> Answer:
+        from cpreplicate.flink.client import GET, Untrusted
 
         url = f"{self.url}/{path}"
         try:
-            return self._client.get(url)
+            return self._client.ask(url, question or GET)
         except Untrusted as error:
             remedy = "Check --client-certificate and --certificate-authority"
             raise Transient(self._unread(url, error, remedy)) from error
@@ -183,69 +180,24 @@ class FlinkRest:
         )
 
 
-def _parsed(body: bytes) -> Any:
-    """Return what JSON means. Raises `ValueError`."""
-    try:
-        return json.loads(body)
-    except RecursionError as error:
-        raise ValueError("its JSON is nested too deeply") from error
-    except ValueError as error:
-        raise ValueError(f"it is no JSON ({type(error).__name__})") from error
-
-
 def _running_job(job_id: str, entry: Any) -> RunningJob:
-    return RunningJob(job_id, _text(entry, "name"), _text(entry, "state") in _ENDED)
+    state = text(entry, "state")
+    return RunningJob(job_id, text(entry, "name"), state in _ENDED, state)
 
 
 def _completed(answer: Any) -> CompletedCheckpoint | None:
-    newest = _of(_of(answer, "latest"), "completed")
+    newest = of(of(answer, "latest"), "completed")
     if newest is None:
         return None
     place = newest.get("external_path") if isinstance(newest, dict) else None
-    path = _NOT_ADDRESSABLE if place is None else _text(newest, "external_path")
-    number = _whole(newest, "id", _LAST_ID)
-    acknowledged = _seconds(newest, "latest_ack_timestamp")
+    path = _NOT_ADDRESSABLE if place is None else text(newest, "external_path")
+    number = whole(newest, "id")
+    acknowledged = seconds(newest, "latest_ack_timestamp")
     return CompletedCheckpoint(number, path or _NOT_ADDRESSABLE, acknowledged)
 
 
-def _of(value: Any, name: str) -> Any:
-    if not isinstance(value, dict) or name not in value:
-        raise ValueError(f"there is no {name!r}")
-    return value[name]
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError("its jobs are no list")  # as the others
-    return value
-
-
-def _text(value: Any, name: str) -> str:
-    """Return a text without halves of surrogate pairs, which could not be written anywhere."""
-    text = _of(value, name)
-    if not isinstance(text, str):
-        raise ValueError(f"{name!r} is no text")  # as the others
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def _job_id(entry: Any) -> str:
-    text = _text(entry, "jid")
-    if not _JOB_ID.fullmatch(text):
+    job_id = text(entry, "jid")
+    if not JOB_ID.fullmatch(job_id):
         raise ValueError("the id of a job has not 32 hexadecimal digits")
-    return text
-
-
-def _whole(value: Any, name: str, most: int) -> int:
-    number = _of(value, name)
-    if type(number) is not int or not 0 <= number <= most:
-        raise ValueError(f"{name!r} is no whole number of a possible size")
-    return number
-
-
-def _seconds(value: Any, name: str) -> float:
-    """Return the seconds of a time in milliseconds."""
-    number = _of(value, name)
-    # the comparison also refuses `1e999` and `NaN`, which Python reads
-    if type(number) not in (int, float) or not 0 <= number < _LAST_TIME:
-        raise ValueError(f"{name!r} is no time")
-    return float(number) / 1000
+    return job_id

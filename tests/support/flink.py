@@ -19,6 +19,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,7 +181,7 @@ class RunResult:
         return self._find("restored")[-1]
 
 
-class _Process:
+class Process:
     """One JVM: takes commands on stdin, answers with events on stdout."""
 
     def __init__(
@@ -264,7 +265,7 @@ class _Process:
 class RunningJob:
     """A job that goes on taking checkpoints until `stop` or `kill`."""
 
-    def __init__(self, process: _Process) -> None:
+    def __init__(self, process: Process) -> None:
         self._process = process
         self._events: list[Event] = []
         self.stopped = False
@@ -331,7 +332,7 @@ class Flink:
         self._hadoop_conf, self._plugin = hadoop_conf, plugin
         self._target = PROJECT / f"target-{version}"
         self._scratch = Path(tempfile.mkdtemp(prefix=f"cpreplicate-flink-{version}-"))
-        self._server: _Process | None = None
+        self._server: Process | None = None
 
     def __enter__(self) -> Flink:
         self.build()
@@ -460,16 +461,30 @@ class Flink:
             raise
 
     @staticmethod
-    def _until_end(process: _Process, seconds: float) -> list[Event]:
+    def _until_end(process: Process, seconds: float) -> list[Event]:
         deadline = time.monotonic() + seconds
         events = [process.next_event(deadline)]
         while events[-1].get("event") != "end":
             events.append(process.next_event(deadline))
         return events[:-1]
 
-    def _spawn(self) -> _Process:
-        command = self._java("cpreplicate.Harness", "serve", options=["-Xmx768m", *_SHORT_RUNS])
-        return _Process(command, self._scratch, self._environment())
+    def process(self, main: str, *words: str) -> Process:
+        """Start a process of a program of the harness. The caller kills it."""
+        command = self._java(main, *words, options=["-Xmx768m", *_SHORT_RUNS])
+        return Process(command, self._scratch, self._environment())
+
+    def jar(self) -> Path:
+        """Return the jar of the program that a session cluster runs, which is made anew."""
+        path = self._scratch / "session-job.jar"
+        classes = self._target / "classes"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("META-INF/MANIFEST.MF", "Main-Class: cpreplicate.SessionJob\n")
+            for each in sorted(classes.rglob("*.class")):
+                archive.write(each, each.relative_to(classes))
+        return path
+
+    def _spawn(self) -> Process:
+        return self.process("cpreplicate.Harness", "serve")
 
     def _environment(self) -> dict[str, str]:
         """Return an environment in which the only configuration is its own.

@@ -29,6 +29,7 @@ final class Ledger {
 
     private final Workload workload;
     private final int parallelism;
+    private final boolean throwing;
     private final Map<Integer, Long> offsets = new ConcurrentHashMap<>();
     private final Map<Integer, Witnessed> witnesses = new ConcurrentHashMap<>();
     private final Map<Integer, Map<Integer, long[]>> restoredCounts = new ConcurrentHashMap<>();
@@ -37,13 +38,19 @@ final class Ledger {
     private volatile String error;
 
     Ledger(Workload workload, int parallelism) {
-        this.workload = workload;
-        this.parallelism = parallelism;
+        this(workload, parallelism, false);
         LEDGERS.put(workload.ledger, this);
     }
 
+    private Ledger(Workload workload, int parallelism, boolean throwing) {
+        this.workload = workload;
+        this.parallelism = parallelism;
+        this.throwing = throwing;
+    }
+
+    /** The ledger of a run; of a job of a session, which nobody watches, one that fails the job. */
     static Ledger of(Workload workload) {
-        return LEDGERS.get(workload.ledger);
+        return LEDGERS.computeIfAbsent(workload.ledger, name -> new Ledger(workload, 0, true));
     }
 
     void close() {
@@ -53,6 +60,9 @@ final class Ledger {
     void fail(String why) {
         if (error == null) {
             error = why;
+        }
+        if (throwing) {
+            throw new IllegalStateException(why);
         }
     }
 

@@ -8,11 +8,6 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.flink.api.common.JobID;
-import org.apache.flink.api.common.eventtime.WatermarkStrategy;
-import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
-import org.apache.flink.api.common.typeinfo.TypeInformation;
-import org.apache.flink.api.common.typeinfo.Types;
-import org.apache.flink.api.java.tuple.Tuple3;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.core.execution.SavepointFormatType;
 import org.apache.flink.runtime.execution.ExecutionState;
@@ -102,14 +97,7 @@ final class Run {
 
     private JobGraph jobGraph(Configuration configuration) {
         StreamExecutionEnvironment environment = StreamExecutionEnvironment.getExecutionEnvironment(configuration);
-        TypeInformation<Tuple3<Integer, Long, byte[]>> records =
-                Types.TUPLE(Types.INT, Types.LONG, PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO);
-        Workload generated = workload; // so that the lambda does not hold this
-        environment
-                .fromSource(new Generator(workload), WatermarkStrategy.noWatermarks(), "generator", records).uid("generator")
-                .transform("witness", records, new Witness(workload)).uid("witness")
-                .keyBy(record -> generated.key(record.f0, record.f1), Types.INT)
-                .transform("counter", Types.INT, new Counter(workload)).uid("counter");
+        Pipeline.add(environment, workload);
         StreamGraph graph = environment.getStreamGraph();
         graph.setJobName(options.get("job-name", graph.getJobName()));
         return graph.getJobGraph();
@@ -246,11 +234,7 @@ final class Run {
         set(configuration, "parallelism.default", Integer.toString(parallelism));
         set(configuration, "restart-strategy.type", "none");
         set(configuration, "web.refresh-interval", options.get("rest-refresh-ms", "3000"));
-        set(configuration, "io.tmp.dirs", System.getProperty("java.io.tmpdir"));
-        set(configuration, "taskmanager.memory.segment-size", "4kb");
-        set(configuration, "taskmanager.memory.managed.size", "32mb");
-        set(configuration, "taskmanager.memory.network.min", "16mb");
-        set(configuration, "taskmanager.memory.network.max", "16mb");
+        Session.useLittle(configuration);
         set(configuration, "execution.checkpointing.interval", "1d"); // the harness triggers them
         set(configuration, "execution.checkpointing.timeout", "60s");
         set(configuration, "execution.checkpointing.storage", "filesystem");

@@ -1,0 +1,50 @@
+package cpreplicate;
+
+import java.util.concurrent.TimeUnit;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.configuration.GlobalConfiguration;
+import org.apache.flink.core.fs.FileSystem;
+import org.apache.flink.core.plugin.PluginUtils;
+import org.apache.flink.runtime.minicluster.MiniCluster;
+import org.apache.flink.runtime.minicluster.MiniClusterConfiguration;
+
+/** A session cluster: it takes jars by its REST API. When stdin closes, the process ends at once. */
+public final class Session {
+    private static final long PATIENCE_SECONDS = 1000;
+
+    private Session() {}
+
+    public static void main(String[] words) throws Exception {
+        Options options = new Options(words, 0);
+        Configuration configuration = GlobalConfiguration.loadConfiguration();
+        FileSystem.initialize(configuration, PluginUtils.createPluginManagerFromRootFolder(configuration));
+        useLittle(configuration);
+        configuration.setString("web.submit.enable", options.get("submit", "true"));
+        configuration.setString("web.upload.dir", System.getProperty("java.io.tmpdir"));
+        configuration.setString("web.refresh-interval", options.get("rest-refresh-ms", "3000"));
+        if (options.get("savepoints") != null) {
+            configuration.setString("state.savepoints.dir", options.get("savepoints"));
+        }
+        MiniCluster cluster = new MiniCluster(new MiniClusterConfiguration.Builder()
+                .setConfiguration(configuration)
+                .setNumTaskManagers(1)
+                .setNumSlotsPerTaskManager(options.number("slots", 2))
+                .withRandomPorts()
+                .build());
+        cluster.start();
+        Json.event("session", "rest", cluster.getRestAddress().get(PATIENCE_SECONDS, TimeUnit.SECONDS).toString());
+        while (System.in.read() >= 0) {
+            // what is written there means nothing
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    /** Little memory, and temporary files where they are removed. */
+    static void useLittle(Configuration configuration) {
+        configuration.setString("io.tmp.dirs", System.getProperty("java.io.tmpdir"));
+        configuration.setString("taskmanager.memory.segment-size", "4kb");
+        configuration.setString("taskmanager.memory.managed.size", "32mb");
+        configuration.setString("taskmanager.memory.network.min", "16mb");
+        configuration.setString("taskmanager.memory.network.max", "16mb");
+    }
+}
