@@ -7,7 +7,7 @@ PYTEST = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(
 NOT_NIGHTLY = -m "not (stores or nightly)"
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant spnego fuzz planted lines house docs not-run
-.PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-retention bench-report try-install try-kubernetes try-network deploy-check drill clean
+.PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-switch bench-retention bench-report try-install try-kubernetes try-network deploy-check drill clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -181,6 +181,9 @@ bench-status: setup ## status of 1,000 replicas, which must take less than 5 s
 
 bench-promote: setup ## promote --all of 1,000 replicas, at most 90 ms of CPU each, and back
 	$(BIN)/python scripts/bench_promote.py
+
+bench-switch: setup maven ## the standstill of a job that moves between two session clusters
+	$(BIN)/python scripts/bench_switch.py
 
 bench-retention: setup ## bytes of 30 days of hourly points, at most 1.3 times their files; packed 1.8
 	$(BIN)/python scripts/bench_retention.py

@@ -21,6 +21,7 @@ from cpreplicate.cli.commands import (
     points,
     rebase,
     status,
+    switch,
 )
 from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.running import failures
@@ -42,6 +43,7 @@ __all__ = [
     "points",
     "rebase",
     "status",
+    "switch",
 ]
 
 _INTERRUPTED = 130

@@ -18,10 +18,11 @@ from cpreplicate.flink.rest import FlinkRest
 
 SavepointFormat = Literal["NATIVE", "CANONICAL"]
 Version = tuple[int, int]
+TRIGGER_ID_SINCE: Version = (1, 15)
+"""From here on, a savepoint is known by an id that the caller chooses."""
 
 _CLAIM_MODE_SINCE: Version = (1, 20)
 _RESTORE_MODE_SINCE: Version = (1, 15)
-_FORMAT_SINCE: Version = (1, 15)
 _TRIGGER_SINCE: Version = (1, 17)
 _NOT_FOUND = 404
 _FIRST_OTHER = 300  # status that is not of a success
@@ -202,7 +203,7 @@ class FlinkControl(FlinkRest):
         body: dict[str, Any] = {"drain": False}
         if directory is not None:
             body["targetDirectory"] = directory
-        if version >= _FORMAT_SINCE:
+        if version >= TRIGGER_ID_SINCE:
             body |= {"formatType": format_type, "triggerId": trigger_id}
         path = f"jobs/{job_id}/stop"
         answer = self._post(path, body)

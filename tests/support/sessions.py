@@ -72,6 +72,11 @@ class Session:
         requests.patch(f"{self.url}/jobs/{job_id}?mode=cancel", timeout=PATIENCE)
         wait_until(lambda: self.state(job_id) in ("CANCELED", "FAILED", "FINISHED"))
 
+    def delete_jars(self) -> None:
+        """Delete the jars that it has."""
+        for each in self.get("jars")["files"]:
+            requests.delete(f"{self.url}/jars/{each['id']}", timeout=PATIENCE).raise_for_status()
+
     def failure(self, job_id: str) -> str:
         """Return why a job failed."""
         return str(self.get(f"jobs/{job_id}/exceptions"))[:3000]

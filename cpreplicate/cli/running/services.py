@@ -44,6 +44,19 @@ _COMMENT = re.compile(r"(?:^|\s)#")  # `#` in a word may be part of a password
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token of RFC 9110
 
 
+def http_headers(words: Sequence[str]) -> dict[str, str]:
+    """Return the headers that the values of an option give. Raises `UsageError`."""
+    headers = {}
+    for text in filter(str.strip, words):
+        name, colon, value = text.partition(":")
+        # the error of the HTTP client would show the value
+        is_sendable = value.isascii() and value.strip().isprintable()
+        if not colon or not _HEADER_NAME.fullmatch(name.strip()) or not is_sendable:
+            raise UsageError("--header: expected NAME:VALUE, such as 'Authorization: Bearer …'")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
 @dataclass(frozen=True, kw_only=True)
 class FollowOptions:
     """Which jobs `watch` follows; see the options of the same names."""
@@ -127,18 +140,9 @@ class FollowOptions:
         """Return a client of one JobManager."""
         from cpreplicate.flink import FlinkRest
 
-        return FlinkRest(url, self._headers(), self.client_certificate, self.certificate_authority)
-
-    def _headers(self) -> dict[str, str]:
-        headers = {}
-        for text in filter(str.strip, self.header):
-            name, colon, value = text.partition(":")
-            # the error of the HTTP client would show the value
-            is_sendable = value.isascii() and value.strip().isprintable()
-            if not colon or not _HEADER_NAME.fullmatch(name.strip()) or not is_sendable:
-                raise UsageError("--header: expected NAME:VALUE, such as 'Authorization: Bearer …'")
-            headers[name.strip()] = value.strip()
-        return headers
+        return FlinkRest(
+            url, http_headers(self.header), self.client_certificate, self.certificate_authority
+        )
 
     def discovery(
         self, template: SyncRequest, notify: Callable[[str], None], shard: Shard
@@ -151,7 +155,7 @@ class FollowOptions:
 
         if self.jobs_under is not None:
             return JobsUnder(template, notify, shard)
-        self._headers()  # a mistake ends the command now
+        http_headers(self.header)  # a mistake ends the command now
         for url in self.flink:
             address.parse(url)
         names = frozenset(self.job_name)

@@ -37,6 +37,7 @@ MODULES = {
     "Replicated": "replicated",
     "Report": "report",
     "Sweep": "sweep",
+    "SwitchOfAll": "switch",
     "Unsealing": "unsealing",
     "UnsealingOfAll": "unsealings",
     "Verifications": "verification",

@@ -279,7 +279,7 @@ def test_an_option_of_all_commands_holds_for_each_that_has_it(directory):
     with click.Context(cli):
         tables = load(str(directory / "c.toml"), cli.commands).parameters
     having = {name for name, command in cli.commands.items() if has_remap(command)}
-    assert having == {"diff", "doctor", "inspect", "sync", "watch"}
+    assert having == {"diff", "doctor", "inspect", "switch", "sync", "watch"}
     assert {name for name, table in tables.items() if "remaps" in table} == having
     assert {name for name, table in tables.items() if table.get("remaps")} == having - {
         "diff",

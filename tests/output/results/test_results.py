@@ -22,7 +22,7 @@ from tests.support.replicas import FILES, aged, recorded, synced
 
 FORMS = get_args(Form)
 # the arguments of each command that shows a result; those of `watch` are shown by no other,
-# and `unseal` needs a replica that was promoted
+# `switch` needs clusters, and `unseal` a replica that was promoted
 WORDS = {
     "diff": ("dcA/JOB", "dcB"),
     "doctor": ("dcA/JOB", "dcB"),
@@ -34,6 +34,7 @@ WORDS = {
     "relocate": ("dcB/JOB",),
     "status": ("dcB",),
     "sweep": ("dcB/JOB", "--dry-run"),
+    "switch": None,
     "sync": ("dcA/JOB", "dcB"),
     "unseal": None,
     "verify": ("dcB/JOB",),

@@ -20,7 +20,8 @@ public final class Session {
         FileSystem.initialize(configuration, PluginUtils.createPluginManagerFromRootFolder(configuration));
         useLittle(configuration);
         configuration.setString("web.submit.enable", options.get("submit", "true"));
-        configuration.setString("web.upload.dir", System.getProperty("java.io.tmpdir"));
+        String own = System.getProperty("java.io.tmpdir") + "/session-" + ProcessHandle.current().pid();
+        configuration.setString("web.upload.dir", own); // else clusters would share their jars
         configuration.setString("web.refresh-interval", options.get("rest-refresh-ms", "3000"));
         if (options.get("savepoints") != null) {
             configuration.setString("state.savepoints.dir", options.get("savepoints"));

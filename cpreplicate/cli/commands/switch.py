@@ -1,0 +1,116 @@
+"""The command that moves running jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cpreplicate.cli.commands.replication import cli
+from cpreplicate.cli.options import switch_options
+from cpreplicate.cli.options.option import files, location
+from cpreplicate.cli.running import exit_codes
+from cpreplicate.cli.running.requests import planned_sync, start_narration
+from cpreplicate.cli.running.results import show_change
+from cpreplicate.cli.running.services import http_headers
+from cpreplicate.errors import NotThere, Refused
+
+if TYPE_CHECKING:
+    from cpreplicate.operations.handover.switch.request import Clusters, SwitchRequest
+
+
+@cli.command(
+    short_help="Move running jobs to another cluster.",
+    examples=(
+        "cpreplicate switch --flink http://jm-a:8081 --job orders --start-at http://jm-b:8081"
+        " --jar ./orders.jar --arguments orders.txt --dry-run hdfs://dcB/flink/replicas",
+        "cpreplicate switch --flink http://jm-a:8081 --job orders --start-at http://jm-b:8081"
+        " --jar ./orders.jar --arguments orders.txt hdfs://dcB/flink/replicas",
+        "cpreplicate switch --flink http://jm-a:8081 --job orders --start-at http://jm-b:8081"
+        " --jar ./orders.jar --arguments orders.txt --take-back hdfs://dcB/flink/replicas",
+    ),
+    exit_codes={
+        **exit_codes.REPLICATE,
+        3: "some copies failed, and the job was not stopped; or, of several jobs, not every one was"
+        " switched",
+        6: "refused for safety before the job was stopped",
+        7: "a storage, or a JobManager, could not be reached",
+        10: "no such job runs, or a jar or a file is not there",
+        11: "another run switches the job, or holds the lease of its replica",
+        22: "the job was not switched; it runs where it ran",
+        23: "the job does not run, or it is not known where: the message states what to do",
+        **exit_codes.STOPPED,
+    },
+    options=switch_options.SWITCH,
+)
+@click.argument("target_root", callback=location, shell_complete=files)
+def switch(target_root: str, job: tuple[str, ...], output: Any, **values: Any) -> int:
+    """Move running jobs to another cluster, with a short standstill.
+
+    Copy the newest checkpoint of each job into its replica below TARGET_ROOT while it runs, until
+    little is left. Then take a last checkpoint, cancel the job, wait until its end is seen, copy
+    the rest, promote the replica, and start the job from it. If anything fails before the start,
+    the job is started again where it ran. A switch that was killed is continued by the same
+    command, or taken back with --take-back.
+    """
+    from cpreplicate.operations.handover.switch.switch_all import switch_all
+
+    if len(values["flink"]) != 1 or not job:
+        raise click.UsageError("give one --flink URL and --job NAME: where the job runs, and which")
+    notify = start_narration(values)
+    request = _request({**values, "source": target_root, "target_root": target_root})
+    stops_on_error = values["on_error"] == "stop"
+    jobs = tuple(dict.fromkeys(job))
+    report = switch_all(jobs, request, lambda: _clusters(values), notify, stops_on_error)
+    code = show_change(report, output, is_dry_run=request.dry_run)
+    if request.dry_run and len(jobs) == 1 and report.jobs[0].error is not None:
+        raise Refused(report.jobs[0].error)
+    return code or report.exit_code
+
+
+def _request(values: dict[str, Any]) -> SwitchRequest:
+    from cpreplicate.operations.handover.switch.request import Program, SwitchRequest
+
+    arguments, of_origin = _lines(values["arguments"]), _lines(values["origin_arguments"])
+    entry_class, parallelism = values["entry_class"], values["job_parallelism"]
+    of_origin = arguments if values["origin_arguments"] is None else of_origin
+    return SwitchRequest(
+        "",
+        planned_sync(values),
+        stop=values["stop"],
+        savepoints=values["savepoints"],
+        savepoint_format=values["savepoint_format"].upper(),
+        program=Program(values["jar"], entry_class, arguments, parallelism),
+        origin_program=Program(values["origin_jar"], entry_class, of_origin, parallelism),
+        small=values["small"],
+        most_rounds=values["most_rounds"],
+        patience=values["patience"],
+        dry_run=values["dry_run"],
+        take_back=values["take_back"],
+    )
+
+
+def _lines(path: str | None) -> tuple[str, ...]:
+    """Return the lines of a file, none without one. Raises `NotThere` if it cannot be read."""
+    if path is None:
+        return ()
+    try:
+        return tuple(Path(path).read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotThere(f"the arguments in {path} cannot be read: {error}") from error
+
+
+def _clusters(values: dict[str, Any]) -> Clusters:
+    from cpreplicate.flink.control import FlinkControl
+    from cpreplicate.operations.handover.switch.request import Clusters
+
+    def connect(url: str, headers: tuple[str, ...]) -> FlinkControl:
+        certificates = (values["client_certificate"], values["certificate_authority"])
+        return FlinkControl(url, http_headers(headers), *certificates)
+
+    target = values["start_at"]
+    return Clusters(
+        connect(values["flink"][0], values["header"]),
+        None if target is None else connect(target, values["start_header"]),
+    )

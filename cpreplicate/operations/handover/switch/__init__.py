@@ -1,0 +1,1 @@
+"""`switch`: move running jobs to another cluster, with a short standstill."""

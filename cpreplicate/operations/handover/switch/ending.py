@@ -1,0 +1,238 @@
+"""The last point of a job, and the proof that it has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from cpreplicate.core import uri
+from cpreplicate.errors import FlinkRefused, MetadataError, NotSwitched, SwitchUnclear
+from cpreplicate.flink.control import TRIGGER_ID_SINCE, FlinkControl, Operation
+from cpreplicate.operations.handover.switch.preview import sync_of
+from cpreplicate.operations.handover.switch.request import SwitchRequest
+from cpreplicate.protocol.source import find
+from cpreplicate.protocol.switch_record import SwitchLog, new_id
+from cpreplicate.storage import Transient
+
+ENDED = ("CANCELED", "FINISHED")
+"""The states that prove the end of a job: nothing starts it again."""
+GOING_ON = "The same command goes on from there; with --take-back, it has the job run where it ran"
+_FAILED = "FAILED"
+T = TypeVar("T")
+
+
+class Ended(NamedTuple):
+    """The last point of a job that has ended, as its JobManager names it.
+
+    `repeated` are the seconds, at most, before its end whose records are processed again; None if
+    that is not known.
+    """
+
+    point: str
+    repeated: float | None = None
+
+
+def wait_for(ask: Callable[[], T | None], request: SwitchRequest, what: str) -> T:
+    """Return what is known once it is. A JobManager that does not answer is asked again.
+
+    Raises `SwitchUnclear` after the time of the request.
+    """
+    until = time.monotonic() + request.patience
+    problem = ""
+    while True:
+        try:
+            if (found := ask()) is not None:
+                return found
+            problem = ""
+        except Transient as error:
+            problem = f" The last answer: {error}."
+        if time.monotonic() > until:
+            raise SwitchUnclear(
+                f"{what} was not seen within {request.patience:g} s.{problem} {GOING_ON}"
+            )
+        time.sleep(request.pause)
+
+
+def take_checkpoint(
+    job_id: str, trigger_id: str, origin: FlinkControl, request: SwitchRequest
+) -> int | None:
+    """Have a job complete a checkpoint and return its number, None if Flink cannot be asked.
+
+    Raises `NotSwitched` if it fails; the job runs on.
+    """
+    triggered = partial(origin.trigger_checkpoint, job_id, trigger_id)  # never a second one
+    if not wait_for(triggered, request, f"an answer of {origin.url}"):
+        return None
+    done = _done(
+        lambda: origin.checkpoint_result(job_id, trigger_id), request, "the end of a checkpoint"
+    )
+    if done.failure is not None or done.checkpoint_id is None:
+        raise NotSwitched(
+            f"the checkpoint that {job_id} was asked for at {origin.url} failed: {done.failure}. It"
+            " was not stopped, and runs on"
+        )
+    return done.checkpoint_id
+
+
+def end_job(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> Ended:
+    """Stop a job with its last point, and return that when the end is proven.
+
+    A job whose end was seen before is not asked again. Raises `SwitchUnclear` if it is not proven.
+    """
+    job_id = log.record.job_id
+    state = origin.state(job_id)
+    if state == "CANCELLING":
+        state = wait_for_end(job_id, origin, request)
+    if state in ENDED:
+        return Ended(_point(log, origin, request))
+    if state is None or state == _FAILED:
+        raise _unproven(log, origin, state)
+    if request.stop == "savepoint":
+        return _end_by_savepoint(log, origin, request)
+    return _end_by_checkpoint(log, origin, request)
+
+
+def wait_for_end(job_id: str, cluster: FlinkControl, request: SwitchRequest) -> str:
+    """Return the state in which a job ended: CANCELED, FINISHED or FAILED."""
+
+    def ended() -> str | None:
+        state = cluster.state(job_id)
+        return state if state in (*ENDED, _FAILED) else None
+
+    return wait_for(ended, request, f"the end of the job {job_id} at {cluster.url}")
+
+
+def cancel(job_id: str, cluster: FlinkControl, request: SwitchRequest) -> None:
+    """Have a job cancelled, also if an answer is lost; its end is to be waited for.
+
+    Flink 1.13 does not know a job any more that is cancelled twice.
+    """
+
+    def cancelled() -> bool:
+        with suppress(FlinkRefused):
+            cluster.cancel(job_id)
+        return True
+
+    wait_for(cancelled, request, f"an answer of {cluster.url}")
+
+
+def _end_by_checkpoint(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> Ended:
+    job_id, taken = log.record.job_id, time.monotonic()
+    log.write(step="stopping", stop_id=new_id())
+    number = take_checkpoint(job_id, log.record.stop_id, origin, request)
+    log.write(stopped=time.time(), least=number or 0)
+    asked = time.monotonic()
+    cancel(job_id, origin, request)
+    _refuse_unproven(log, origin, wait_for_end(job_id, origin, request))
+    repeated = None if number is None else asked - taken
+    return Ended(_point(log, origin, request), repeated)
+
+
+def _end_by_savepoint(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> Ended:
+    job_id = log.record.job_id
+    is_asked = log.record.step == "stopping"
+    if not (is_asked and origin.savepoint_result(job_id, log.record.stop_id).is_known):
+        _stop_with_savepoint(log, origin, request)
+    trigger_id = log.record.stop_id
+    done = _done(lambda: origin.savepoint_result(job_id, trigger_id), request, "the savepoint")
+    if done.failure is not None or done.path is None:
+        raise NotSwitched(
+            f"the savepoint with which {job_id} was to end at {origin.url} failed: {done.failure}"
+        )
+    _refuse_unproven(log, origin, wait_for_end(job_id, origin, request))
+    return Ended(done.path, 0.0)
+
+
+def _stop_with_savepoint(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> None:
+    """Have a job take its last savepoint, also if an answer is lost.
+
+    Flink before 1.15 chooses the id by which it knows the savepoint. If that answer is lost, the
+    job may end without that anybody knows with which savepoint.
+    """
+    version = origin.cluster().version
+    log.write(step="stopping", stop_id=new_id(), stopped=time.time())
+
+    def stopped() -> str:
+        try:
+            return origin.stop_with_savepoint(
+                log.record.job_id,
+                log.record.stop_id,
+                version,
+                request.savepoints,
+                request.savepoint_format,
+            )
+        except Transient as error:
+            if version >= TRIGGER_ID_SINCE:
+                raise
+            raise SwitchUnclear(
+                f"{log.record.name} may be ending with a savepoint that is not known: {error}. Wait"
+                f" for its end at {origin.url}, and look for the savepoint"
+            ) from error
+
+    trigger_id = wait_for(stopped, request, f"an answer of {origin.url}")
+    if trigger_id != log.record.stop_id:
+        log.write(stop_id=trigger_id)
+
+
+def _done(ask: Callable[[], Operation], request: SwitchRequest, what: str) -> Operation:
+    def done() -> Operation | None:
+        found = ask()
+        return found if found.is_done else None
+
+    return wait_for(done, request, what)
+
+
+def _point(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> str:
+    """Return the last point of a job that has ended: one that completed meanwhile counts, too.
+
+    What its JobManager and its directory have is compared. Raises `SwitchUnclear`.
+    """
+    record = log.record
+    if record.stop == "savepoint":
+        return _savepoint(log, origin)
+    sync = sync_of(request.sync, record.directory, record.name)
+    found = find(sync.source, sync.sides.source, sync.allow_older)
+    number = int(uri.name(found.checkpoint).removeprefix("chk-"))
+    try:
+        reported = origin.newest_checkpoint(record.job_id)
+    except (Transient, MetadataError):  # an application's JobManager ends with its job
+        reported = None
+    known = max(record.least, reported.checkpoint_id if reported is not None else 0)
+    if number < known:
+        raise SwitchUnclear(
+            f"{record.name} has ended, and its checkpoint {known} is not in {sync.source}, whose"
+            f" newest is chk-{number}. The job was not started anywhere. Look for chk-{known}, and"
+            " promote it by hand"
+        )
+    return uri.join(record.directory, uri.name(found.checkpoint))
+
+
+def _savepoint(log: SwitchLog, origin: FlinkControl) -> str:
+    """Return the savepoint with which a job ended before this run."""
+    record = log.record
+    done = origin.savepoint_result(record.job_id, record.stop_id)
+    if done.path is None:
+        raise SwitchUnclear(
+            f"{record.name} has ended, and {origin.url} does not know its savepoint any more. The"
+            " job was not started anywhere. Look for the savepoint, `sync` it, and promote it by"
+            " hand"
+        )
+    return done.path
+
+
+def _refuse_unproven(log: SwitchLog, origin: FlinkControl, state: str) -> None:
+    if state not in ENDED:
+        raise _unproven(log, origin, state)
+
+
+def _unproven(log: SwitchLog, origin: FlinkControl, state: str | None) -> SwitchUnclear:
+    record = log.record
+    found = "does not know it" if state is None else f"reports it as {state}"
+    return SwitchUnclear(
+        f"{record.name}: the end of the job {record.job_id} is not proven: {origin.url} {found},"
+        " which proves nothing. It was not started anywhere else. Make sure that it has ended, and"
+        " promote its replica by hand"
+    )

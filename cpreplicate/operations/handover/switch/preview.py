@@ -1,0 +1,234 @@
+"""What is known of a switch before anything is stopped, and what is in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from cpreplicate.core import uri
+from cpreplicate.core.notify import Notify, silent
+from cpreplicate.core.plan import total
+from cpreplicate.errors import CpreplicateError, FlinkRefused, NotThere, Refused, SourceMovedOn
+from cpreplicate.flink import RunningJob
+from cpreplicate.flink.control import Cluster, FlinkControl
+from cpreplicate.operations.handover.switch.programs import named_jar
+from cpreplicate.operations.handover.switch.request import (
+    Clusters,
+    Preview,
+    Program,
+    Round,
+    SwitchRequest,
+)
+from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest, is_outside_roots
+
+_SAVEPOINTS = ("state.savepoints.dir", "execution.checkpointing.savepoint-dir")
+_KUBERNETES = "kubernetes.cluster-id"
+T = TypeVar("T")
+
+
+def running_job(name: str, origin: FlinkControl) -> RunningJob:
+    """Return the job of a name, or an id, that has not ended.
+
+    Raises `NotThere` if there is none, and `Refused` if there are several.
+    """
+    alive = [job for job in origin.jobs().jobs if not job.has_ended]
+    found = [job for job in alive if name in (job.name, job.job_id)]
+    if not found:
+        names = ", ".join(sorted({job.name for job in alive})[:5]) or "none"
+        raise NotThere(
+            f"no job {name!r} runs at {origin.url}: there run {names}. Nothing was done. If another"
+            " `switch` stopped it, give the same --flink, --start-at and TARGET_ROOT as it had"
+        )
+    if len(found) > 1:
+        ids = ", ".join(job.job_id for job in found)
+        raise Refused(
+            f"{len(found)} jobs {name!r} run at {origin.url}: {ids}. Nothing was done. Give the id"
+            " of one of them to --job"
+        )
+    return found[0]
+
+
+def source_of_job(job: RunningJob, origin: FlinkControl) -> str:
+    """Return the directory of a job, as its JobManager names it. Raises `Refused` without one."""
+    newest = origin.newest_checkpoint(job.job_id)
+    if newest is None:
+        raise Refused(
+            f"the job {job.name}, {job.job_id}, has not completed a checkpoint yet. Nothing was"
+            " done. Wait for its first one, or enable checkpoints"
+        )
+    if uri.name(newest.path) != f"chk-{newest.checkpoint_id}":
+        raise Refused(
+            f"{newest.path} is reported as checkpoint {newest.checkpoint_id} of the job"
+            f" {job.job_id}, and is not named so. Nothing was done. Check the URL of the JobManager"
+        )
+    return uri.parent(newest.path)
+
+
+def sync_of(template: SyncRequest, place: str, name: str) -> SyncRequest:
+    """Return the request of a round: `place` is as the JobManager names it.
+
+    Raises `Refused` if that lies outside of the roots that may be read.
+    """
+    path = uri.remap(place, template.remaps)
+    if is_outside_roots(path, template):
+        raise Refused(
+            f"{path} lies outside the source's roots. Nothing was read from there. If the job"
+            " writes there, name the directory with --source-root"
+        )
+    return replace(template, source=path, name=name)
+
+
+def of_newest(request: SwitchRequest, ask: Callable[[], T], notify: Notify = silent) -> T:
+    """Return what is asked of the newest checkpoint. One that is subsumed meanwhile is left."""
+    for _ in range(request.most_rounds - 1):
+        try:
+            return ask()
+        except SourceMovedOn as error:
+            notify(f"{error}. The newest one is taken")
+    return ask()
+
+
+def preview(job: RunningJob, request: SwitchRequest, clusters: Clusters) -> Preview:
+    """Return what a switch would do, and what is in its way. Change nothing."""
+    directory = source_of_job(job, clusters.origin)
+    report = of_newest(request, lambda: diff(sync_of(request.sync, directory, job.name)))
+    origin = clusters.origin.cluster()
+    seen = Preview(
+        name=job.name,
+        job_id=job.job_id,
+        directory=directory,
+        newest=report.plan.checkpoint,
+        replica=report.plan.replica,
+        behind=Round(
+            report.plan.checkpoint, len(report.plan.copies), total(report.plan.copies), 0.0
+        ),
+        starting=report.starting,
+        origin_version=origin.version_text,
+        refusals=(*_of_origin(job, request, clusters.origin), *_of_report(report)),
+        warnings=report.warnings,
+    )
+    seen = _with_way_back(seen, request, clusters.origin, origin)
+    return seen if clusters.target is None else _with_target(seen, request, clusters, origin)
+
+
+def refuse(seen: Preview) -> None:
+    """Raise `Refused` if something is in the way of a switch."""
+    if seen.refusals:
+        others = f" There are {len(seen.refusals) - 1} more reasons: --dry-run shows them"
+        raise Refused(
+            f"{seen.name} was not stopped, and nothing was changed: {seen.refusals[0]}"
+            f"{others if len(seen.refusals) > 1 else ''}"
+        )
+
+
+def _of_report(report: Report) -> Iterator[str]:
+    if report.refusal is not None:
+        yield str(report.refusal)
+
+
+def _of_origin(job: RunningJob, request: SwitchRequest, origin: FlinkControl) -> Iterator[str]:
+    if job.state != "RUNNING":
+        yield (
+            f"the job is {job.state}, not RUNNING. Wait until it runs, or look into its exceptions"
+        )
+    checkpointing = origin.checkpointing(job.job_id)
+    is_retained = checkpointing is not None and checkpointing.is_retained
+    if request.stop == "checkpoint" and not is_retained:
+        yield (
+            "its checkpoints are not retained when it is cancelled. Set"
+            " execution.checkpointing.externalized-checkpoint-retention: RETAIN_ON_CANCELLATION and"
+            " restart it, or give --stop savepoint"
+        )
+    configuration = origin.configuration()
+    is_missing = not any(configuration.get(name) for name in _SAVEPOINTS)
+    if request.stop == "savepoint" and request.savepoints is None and is_missing:
+        yield (
+            f"{origin.url} has no directory for savepoints. Give --savepoints DIR, or set"
+            f" {_SAVEPOINTS[-1]}"
+        )
+    if configuration.get(_KUBERNETES):
+        yield (
+            f"{origin.url} runs on Kubernetes ({_KUBERNETES}), where the operator, or a deployment,"
+            " may start the job again after its end. Suspend it there, and follow the steps by hand"
+            " in docs/before-a-switch.md"
+        )
+
+
+def _with_way_back(
+    seen: Preview, request: SwitchRequest, origin: FlinkControl, cluster: Cluster
+) -> Preview:
+    """Return a preview with what is run at the origin if the switch fails."""
+    reason = "it takes no jars"
+    if cluster.can_submit:
+        try:
+            return replace(seen, way_back=named_jar(origin_program(request), origin))
+        except (NotThere, Refused) as error:
+            reason = str(error)
+    warning = (
+        f"if the switch fails after {seen.name} was stopped, you start it again at {origin.url}:"
+        f" the command for it is printed then. The reason: {reason}"
+    )
+    return replace(seen, warnings=(*seen.warnings, warning))
+
+
+def origin_program(request: SwitchRequest) -> Program:
+    """Return what is run at the origin: without a jar of its own, that of the target."""
+    own = request.origin_program
+    return own if own.jar is not None else own._replace(jar=request.program.jar)
+
+
+def _with_target(
+    seen: Preview, request: SwitchRequest, clusters: Clusters, origin: Cluster
+) -> Preview:
+    target = clusters.target
+    assert target is not None
+    cluster = target.cluster()
+    refusals, warnings = list(seen.refusals), list(seen.warnings)
+    jar = None
+    if target.url == clusters.origin.url:
+        refusals.append("--flink and --start-at are the same JobManager. Give the other one")
+    if not cluster.can_submit:
+        refusals.append(
+            f"{target.url} takes no jars: web.submit.enable is false, or it runs one application."
+            " Give the URL of a session cluster, or leave out --start-at and start the job yourself"
+        )
+    else:
+        try:
+            jar = named_jar(request.program, target)
+        except (CpreplicateError, OSError) as error:
+            if not isinstance(error, (NotThere, Refused, FlinkRefused)):
+                raise
+            refusals.append(str(error))
+    needed, slots = clusters.origin.slots_needed(seen.job_id), target.slots()
+    needed = request.program.parallelism or needed
+    if slots.free < needed:
+        refusals.append(
+            f"{target.url} has {slots.free} free slots of {slots.total}, and the job needs"
+            f" {needed}. Add TaskManagers, or cancel what runs there"
+        )
+    if same := [job for job in target.jobs().jobs if job.name == seen.name and not job.has_ended]:
+        refusals.append(
+            f"a job {seen.name} runs at {target.url} already: {same[0].job_id}. Cancel it first, or"
+            " give the other URL"
+        )
+    if cluster.version[0] < origin.version[0]:
+        refusals.append(
+            f"{target.url} is Flink {cluster.version_text}, which cannot read checkpoints of"
+            f" {origin.version_text}. Upgrade it"
+        )
+    elif cluster.version < origin.version:
+        warnings.append(
+            f"{target.url} is Flink {cluster.version_text}, older than {origin.version_text}: Flink"
+            " does not promise that it can restore the job"
+        )
+    return replace(
+        seen,
+        target_version=cluster.version_text,
+        jar=jar,
+        slots=(needed, slots.free),
+        refusals=tuple(refusals),
+        warnings=tuple(warnings),
+    )

@@ -1,0 +1,102 @@
+"""The start of a job from a checkpoint, and the proof that it began with its state."""
+
+from __future__ import annotations
+
+import time
+
+from cpreplicate.core import uri
+from cpreplicate.errors import FlinkRefused, NotSwitched
+from cpreplicate.flink.control import FlinkControl, Run, is_same_place
+from cpreplicate.operations.handover.switch.ending import ENDED, wait_for
+from cpreplicate.operations.handover.switch.programs import uploaded
+from cpreplicate.operations.handover.switch.request import Program, SwitchRequest
+from cpreplicate.protocol.switch_record import SwitchRecord
+
+_DUPLICATE = "already been submitted"
+_OVER = (*ENDED, "FAILED")
+_MARGIN = 2.0  # seconds after which a job that runs reports from what it was restored
+
+
+def run_of(record: SwitchRecord, job_id: str, point: str, program: Program) -> Run:
+    """Return how a program is run as a job, from a point, with the claim mode of Flink."""
+    arguments = tuple(each.replace("{job}", record.name) for each in program.arguments)
+    return Run(job_id, point, None, program.entry_class, arguments, program.parallelism)
+
+
+def submit(run: Run, jar: str, cluster: FlinkControl, request: SwitchRequest) -> None:
+    """Have a cluster run a job, also if an answer is lost: it never has an id twice.
+
+    Raises `NotSwitched` if it refuses; then the job does not run there.
+    """
+    version = cluster.cluster().version
+    jar_id = uploaded(jar, cluster)
+
+    def submitted() -> bool:
+        try:
+            answered = cluster.run(jar_id, run, version)
+        except FlinkRefused as error:
+            if _DUPLICATE not in str(error):
+                raise
+            return True
+        if answered != run.job_id:
+            cluster.cancel(answered)
+            raise NotSwitched(
+                f"{cluster.url} started the job {answered} instead of {run.job_id}. It was"
+                " cancelled"
+            )
+        return True
+
+    try:
+        wait_for(submitted, request, f"an answer of {cluster.url} to the start of {run.job_id}")
+    except FlinkRefused as error:
+        raise NotSwitched(f"{cluster.url} does not start the job: {error}") from error
+
+
+def wait_until_it_runs(
+    job_id: str, point: str, cluster: FlinkControl, request: SwitchRequest
+) -> None:
+    """Return once each task of a job runs, and it was restored from a point.
+
+    Raises `NotSwitched` if it ended, or began with other state; then it may still run.
+    """
+    refresh = cluster.cluster().refresh
+
+    def runs() -> bool | None:
+        _refuse_ended(job_id, cluster)
+        return cluster.has_all_tasks(job_id) or None
+
+    wait_for(runs, request, f"the start of each task of {job_id} at {cluster.url}")
+    until = time.monotonic() + 2 * refresh + _MARGIN
+
+    def restored() -> bool | None:
+        found = cluster.restored(job_id)
+        if found is None or (found.path is None and time.monotonic() < until):
+            return None
+        if found.path is not None and is_same_place(found.path, point):
+            return True
+        began = "empty state" if found.path is None else found.path
+        raise NotSwitched(
+            f"{cluster.url} started the job {job_id} from {began}, not from {point}: it was"
+            " cancelled"
+        )
+
+    wait_for(restored, request, f"from what {job_id} was restored at {cluster.url}")
+
+
+def wait_for_first_checkpoint(job_id: str, cluster: FlinkControl, request: SwitchRequest) -> str:
+    """Return the name of the first checkpoint of a job that runs. Raises `NotSwitched`."""
+
+    def completed() -> str | None:
+        _refuse_ended(job_id, cluster)
+        newest = cluster.newest_checkpoint(job_id)
+        return None if newest is None else uri.name(newest.path)
+
+    return wait_for(completed, request, f"a checkpoint of {job_id} at {cluster.url}")
+
+
+def _refuse_ended(job_id: str, cluster: FlinkControl) -> None:
+    state = cluster.state(job_id)
+    if state in _OVER:
+        raise NotSwitched(
+            f"the job {job_id} is {state} at {cluster.url}. Look into its exceptions there"
+        )

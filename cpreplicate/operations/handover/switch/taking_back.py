@@ -1,0 +1,127 @@
+"""The way back of a switch that did not reach its end: the job runs again where it ran."""
+
+from __future__ import annotations
+
+import shlex
+
+from cpreplicate.core.notify import Notify
+from cpreplicate.errors import (
+    CpreplicateError,
+    FlinkRefused,
+    NotSwitched,
+    NotThere,
+    Refused,
+    SwitchUnclear,
+)
+from cpreplicate.flink.control import FlinkControl
+from cpreplicate.operations.handover.switch.ending import ENDED, cancel, wait_for_end
+from cpreplicate.operations.handover.switch.preview import origin_program
+from cpreplicate.operations.handover.switch.programs import named_jar
+from cpreplicate.operations.handover.switch.request import Clusters, SwitchRequest
+from cpreplicate.operations.handover.switch.starting import run_of, submit, wait_until_it_runs
+from cpreplicate.operations.handover.unseal import UnsealRequest, unseal
+from cpreplicate.protocol import seal
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.switch_record import SwitchLog
+from cpreplicate.storage import Side
+
+_DEAD = (*ENDED, "FAILED", None)
+
+
+def take_back(
+    log: SwitchLog, clusters: Clusters, request: SwitchRequest, notify: Notify, is_refused: bool
+) -> str:
+    """Have the job run where it ran, from its last point, and return what was done.
+
+    `is_refused`: the target answered that it does not start the job. Raises `SwitchUnclear` if it
+    may run at the target, or its end at the origin is not proven. Then nothing is started.
+    """
+    log.check()
+    record = log.record
+    if record.step in ("starting", "promoted") and clusters.target is None:
+        raise SwitchUnclear(
+            f"{record.name}: its start was left to you, so it is not known whether it runs. If not,"
+            f" run `cpreplicate unseal {shlex.quote(record.replica or '')} --no-job-uses-it`, and"
+            f" start it at {record.origin} from {record.point}"
+        )
+    if record.step == "starting":
+        _end_at_target(log, clusters, request, is_refused)
+    side = request.sync.sides.target
+    _unseal(record.replica, side)
+    state = clusters.origin.state(record.job_id)
+    if record.step != "restarting" and state not in _DEAD:
+        log.write(step="taken back")
+        return f"the job {record.job_id} was not stopped, and is {state} at {record.origin}"
+    if record.step != "restarting" and record.point is None:
+        _refuse_no_point(log, state)
+    return _restart(log, clusters.origin, request, notify)
+
+
+def command_of(log: SwitchLog) -> str:
+    """Return how a job is started again by hand."""
+    return f"flink run -d -s {shlex.quote(log.record.point or '')} JAR"
+
+
+def _refuse_no_point(log: SwitchLog, state: str | None) -> None:
+    record = log.record
+    raise SwitchUnclear(
+        f"{record.name}: the job {record.job_id} is {state or 'not known'} at {record.origin}, and"
+        f" its last point is not known. Its replica is not sealed. Look for its newest checkpoint"
+        f" in {record.directory}, and start it from there, or run the same `switch` again"
+    )
+
+
+def _end_at_target(
+    log: SwitchLog, clusters: Clusters, request: SwitchRequest, is_refused: bool
+) -> None:
+    """Return once the job does not run at the target. Raises `SwitchUnclear` otherwise."""
+    target, job_id = clusters.target, log.record.new_job
+    assert target is not None
+    state = target.state(job_id)
+    if state is None and not is_refused:
+        raise SwitchUnclear(
+            f"{log.record.name}: {target.url} does not know the job {job_id}, which proves nothing:"
+            " it may be about to start. Run the same `switch` again, without --take-back: it asks"
+            " for the same id, which no cluster starts twice"
+        )
+    if state not in _DEAD:
+        cancel(job_id, target, request)
+        wait_for_end(job_id, target, request)
+
+
+def _unseal(root: str | None, side: Side) -> None:
+    if root is not None and seal.is_sealed(Replica(root, side)):
+        unseal(UnsealRequest(root, None, side))
+
+
+def _restart(log: SwitchLog, origin: FlinkControl, request: SwitchRequest, notify: Notify) -> str:
+    """Start the job again from its last point, and return what was done."""
+    record, program = log.record, origin_program(request)
+    by_hand = f"Start it at {record.origin} from {record.point}, such as by `{command_of(log)}`"
+    try:
+        jar = named_jar(program, origin) if origin.cluster().can_submit else None
+    except (NotThere, Refused):
+        jar = None
+    if jar is None:
+        log.write(step="taken back")
+        raise SwitchUnclear(
+            f"{record.name} was stopped and does not run: {record.origin} takes no jars, or it is"
+            f" not clear which one is run. {by_hand}"
+        )
+    log.write(step="restarting")
+    notify(f"starting the job again at {record.origin} from {record.point}")
+    run = run_of(record, record.back_job, str(record.point), program)
+    try:
+        submit(run, jar, origin, request)
+        wait_until_it_runs(run.job_id, run.path, origin, request)
+    except (NotSwitched, FlinkRefused) as error:
+        log.write(step="taken back")
+        raise SwitchUnclear(
+            f"the job could not be started again: {_text(error)}. {by_hand}"
+        ) from error
+    log.write(step="taken back")
+    return f"it runs again at {record.origin} as {record.back_job}, from {record.point}"
+
+
+def _text(error: CpreplicateError) -> str:
+    return str(error).rstrip(".")

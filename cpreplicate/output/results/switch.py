@@ -1,0 +1,139 @@
+"""The result of `switch`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from cpreplicate.core import sizes
+from cpreplicate.operations.handover.switch.request import JobSwitch, Preview, Round, SwitchOutcome
+from cpreplicate.operations.handover.switch.switch_all import SwitchOfAll
+from cpreplicate.output.json import document
+from cpreplicate.output.parts import starting_fields, warning_lines
+from cpreplicate.output.results import Forms
+from cpreplicate.output.text import columns, lines, table
+
+_OUTCOMES: tuple[SwitchOutcome, ...] = get_args(SwitchOutcome)
+_HEAD = ("job", "checkpoint", "copied at last", "standstill", "outcome")
+
+
+def _text(report: SwitchOfAll) -> str:
+    """Return a table of the jobs, then what is known of each."""
+    counts = [f"{count} {outcome}" for outcome in _OUTCOMES if (count := report.count(outcome))]
+    jobs = "job" if len(report.jobs) == 1 else "jobs"
+    parts = [
+        table(_HEAD, [_row(job) for job in report.jobs]),
+        f"{len(report.jobs)} {jobs}: {', '.join(counts)} ({report.seconds:.1f} s)",
+    ]
+    for job in report.jobs:
+        parts += _of_job(job)
+    return "\n\n".join(filter(None, parts))
+
+
+def _row(job: JobSwitch) -> tuple[str, ...]:
+    last = job.rounds[-1] if job.rounds else None
+    return (
+        job.name,
+        job.checkpoint or "",
+        "" if last is None else sizes.size(last.bytes),
+        "" if job.standstill is None else f"{job.standstill:.1f} s",
+        job.outcome,
+    )
+
+
+def _of_job(job: JobSwitch) -> Iterator[str]:
+    if job.preview is not None:
+        yield _of_preview(job.preview)
+    if job.outcome == "switched":
+        yield columns([("job", job.name), *_facts(job)])
+    if job.outcome == "promoted" and job.starting is not None:
+        yield lines(
+            [
+                f"{job.name} has ended, and its replica is sealed. Start it in one of these ways:",
+                f"    {job.starting.restore.command}",
+                f"    POST /jars/<jar>/run {json.dumps(job.starting.rest)}",
+            ]
+        )
+    yield from warning_lines(job.warnings)
+    if job.error is not None:
+        yield lines([f"{job.name}: exit {job.exit_code}: {job.error}"])
+
+
+def _facts(job: JobSwitch) -> Iterator[tuple[str, str]]:
+    yield "runs as", str(job.new_job)
+    yield "replica", f"{job.replica}/{job.checkpoint}"
+    names = [f"{name.replace('_', ' ')} {seconds:.1f} s" for name, seconds in job.phases.items()]
+    yield "since stop", ", ".join(names)
+    if job.repeated is not None:
+        yield "repeated", f"at most {job.repeated:.1f} s of records are processed again"
+
+
+def _of_preview(seen: Preview) -> str:
+    """Return what a switch would do, and what is in its way."""
+    facts = [
+        ("job", f"{seen.name}, {seen.job_id}, of Flink {seen.origin_version}"),
+        ("directory", seen.directory),
+        ("replica", seen.replica),
+        ("behind", f"{seen.behind.files} files, {sizes.size(seen.behind.bytes)} of {seen.newest}"),
+        ("claim mode", str(seen.starting.restore.claim_mode or "Flink's own")),
+    ]
+    if seen.slots is not None:
+        needed, free = seen.slots
+        facts.append(("slots", f"{needed} needed, {free} free at Flink {seen.target_version}"))
+    facts.append(("jar", seen.jar or "you start it"))
+    facts.append(("way back", seen.way_back or "you start it again"))
+    refusals = [f"in the way: {reason}" for reason in seen.refusals]
+    return "\n".join(filter(None, [columns(facts), lines(refusals)]))
+
+
+def _json(report: SwitchOfAll) -> str:
+    """Return the result of `switch --output json`."""
+    jobs = [_object(job) for job in report.jobs]
+    return document({"seconds": round(report.seconds, 3), "jobs": jobs}, report.seconds)
+
+
+def _ndjson(report: SwitchOfAll) -> str:
+    """Return the result of `switch --output ndjson`: an object per job."""
+    return "\n".join(document(_object(job), report.seconds) for job in report.jobs)
+
+
+def _object(job: JobSwitch) -> dict[str, Any]:
+    return {
+        "name": job.name,
+        "outcome": job.outcome.replace(" ", "_"),
+        "exit_code": job.exit_code,
+        "error": job.error,
+        "job_id": job.job_id,
+        "new_job_id": job.new_job,
+        "replica": job.replica,
+        "checkpoint": job.checkpoint,
+        "rounds": [_round(each) for each in job.rounds],
+        "phases": {name: round(seconds, 3) for name, seconds in job.phases.items()},
+        "standstill_seconds": None if job.standstill is None else round(job.standstill, 3),
+        "repeated_seconds": None if job.repeated is None else round(job.repeated, 3),
+        "warnings": list(job.warnings),
+        "preview": None if job.preview is None else _preview(job.preview),
+        "start": None if job.starting is None else starting_fields(job.starting),
+    }
+
+
+def _round(each: Round) -> dict[str, Any]:
+    return {**each._asdict(), "seconds": round(each.seconds, 3)}
+
+
+def _preview(seen: Preview) -> dict[str, Any]:
+    return {
+        "job_directory": seen.directory,
+        "behind": {"files": seen.behind.files, "bytes": seen.behind.bytes},
+        "origin_version": seen.origin_version,
+        "target_version": seen.target_version,
+        "jar": seen.jar,
+        "way_back": seen.way_back,
+        "slots_needed": None if seen.slots is None else seen.slots[0],
+        "slots_free": None if seen.slots is None else seen.slots[1],
+        "refusals": list(seen.refusals),
+    }
+
+
+FORMS = Forms(_text, _json, _ndjson)

@@ -1,0 +1,141 @@
+"""The record of a switch: which ids were chosen for it, and how far it came.
+
+`.cpreplicate/switch.json` in the replica is written before each call that cannot be undone, so that
+a switch that died is continued or taken back. A lease of its own keeps two switches apart: that of
+the replica is taken and given back by each round of copies.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, get_args
+
+from cpreplicate.core import uri
+from cpreplicate.core.notify import Notify, silent
+from cpreplicate.core.placement import OWN
+from cpreplicate.errors import Refused
+from cpreplicate.protocol import json_files
+from cpreplicate.protocol.lease import Lease, acquire
+from cpreplicate.storage import Side
+
+NAME = "switch.json"
+LEASED = "switch"
+_FORMAT = 1
+
+Stop = Literal["checkpoint", "savepoint"]
+Step = Literal[
+    "copying", "stopping", "ended", "promoted", "starting", "started", "restarting", "taken back"
+]
+"""How far a switch came: nothing was stopped; the job may have been stopped; its end was seen; the
+replica is sealed; it may have been started at the target; it runs there; it may have been started
+again at the origin; it was, or that was left to the operator."""
+_OPEN: tuple[Step, ...] = ("stopping", "ended", "promoted", "starting", "restarting")
+
+
+class SwitchRecord(NamedTuple):
+    """A switch of the job `name` from the JobManager at `origin` to the one at `target`.
+
+    `directory` is that of the job, as its JobManager names it. `stop_id` is the id by which Flink
+    knows the last checkpoint or savepoint, `new_job` that of the job at `target`, and `back_job`
+    that of a job that is started again at `origin`. `point` is where the last point lies at the
+    source, `replica` and `checkpoint` what was promoted. `stopped` is when the end of the job was
+    asked for, in seconds since the epoch; `least` the number that its last checkpoint has at least.
+    """
+
+    name: str
+    job_id: str
+    directory: str
+    origin: str
+    target: str
+    stop: Stop
+    stop_id: str
+    new_job: str
+    back_job: str
+    step: Step = "copying"
+    point: str | None = None
+    replica: str | None = None
+    checkpoint: str | None = None
+    stopped: float | None = None
+    least: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something to continue or to take back."""
+        return self.step in _OPEN
+
+
+def new_id() -> str:
+    """Return a new id of a job, or of what Flink is asked for, in Flink's form."""
+    return uuid.uuid4().hex
+
+
+def read_switch(side: Side, root: str) -> SwitchRecord | None:
+    """Return the record of the replica at `root`, None if there is none.
+
+    Raises `Refused` if it is damaged: then it is not known what was started.
+    """
+    place = uri.join(root, f"{OWN}/{NAME}")
+    fields = json_files.parse(json_files.read(side.storage(place), place))
+    if fields is None:
+        return None
+    try:
+        return _record(fields)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused(
+            f"{place} is damaged, or of another version of cpreplicate. Nothing was done. Look in"
+            " both data centres whether the job runs there, and delete the file then"
+        ) from error
+
+
+class SwitchLog:
+    """Writes the record of a switch as long as its lease is held; `record` is the last one."""
+
+    def __init__(self, root: str, side: Side, lease: Lease, record: SwitchRecord) -> None:
+        self._place = uri.join(root, f"{OWN}/{NAME}")
+        self._storage, self._lease = side.storage(root, root), lease
+        self.record = record
+
+    def write(self, **changes: Any) -> SwitchRecord:
+        """Record changes. Raises `LeaseHeld` if another run took the switch over."""
+        self.check()
+        record = self.record._replace(**changes)
+        fields = {"format": _FORMAT, **record._asdict(), **json_files.signature()}
+        self._storage.put(self._place, lambda: [json_files.encoded(fields)])
+        self.record = record
+        return record
+
+    def check(self) -> None:
+        """Raise `LeaseHeld` unless this run holds the lease of the switch now."""
+        self._lease.check()
+
+
+@contextmanager
+def switching(
+    root: str, side: Side, record: SwitchRecord, notify: Notify = silent
+) -> Iterator[SwitchLog]:
+    """Hold the lease of a switch while the block runs. Raises `LeaseHeld`, which names the holder.
+
+    A record that is open is used instead of this one: another run left it meanwhile.
+    """
+    with acquire(uri.join(root, f"{OWN}/{LEASED}"), side, notify=notify) as lease:
+        found = read_switch(side, root)
+        is_left = found is not None and found.is_open
+        yield SwitchLog(root, side, lease, found if found is not None and is_left else record)
+
+
+def _record(fields: dict[str, Any]) -> SwitchRecord:
+    if fields["format"] != _FORMAT:
+        raise ValueError("another version")
+    record = SwitchRecord(**{name: fields[name] for name in SwitchRecord._fields})
+    texts = (record.name, record.job_id, record.directory, record.origin, record.target)
+    ids = (record.stop_id, record.new_job, record.back_job)
+    optional = [each for each in (record.point, record.replica, record.checkpoint) if each]
+    if not all(isinstance(each, str) for each in (*texts, *ids, *optional)):
+        raise TypeError("a field is no text")
+    if type(record.least) is not int:
+        raise TypeError("a number is none")
+    if record.step not in get_args(Step) or record.stop not in get_args(Stop):
+        raise ValueError("an unknown step")
+    return record._replace(stopped=json_files.seconds(fields, "stopped"))

@@ -1,0 +1,252 @@
+"""Each call of a switch may be its last, or lose its answer: a job never runs twice."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpreplicate.core.notify import silent
+from cpreplicate.errors import (
+    FlinkRefused,
+    NotSwitched,
+    NotThere,
+    Refused,
+    SwitchUnclear,
+)
+from cpreplicate.operations.handover.switch.request import Clusters, SwitchRequest
+from cpreplicate.operations.handover.switch.switch import switch
+from cpreplicate.operations.handover.switch.switch_all import switch_all
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.protocol import seal
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.switch_record import read_switch
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Transient
+from tests.support.jobs import JOB, NEXT_JOB
+from tests.support.simulated_flink import SimulatedControl, SimulatedFlink
+
+CALLS = [
+    (where, verb)
+    for where, verbs in (("a", ("trigger", "cancel")), ("b", ("run",)))
+    for verb in verbs
+]
+
+
+class Killed(BaseException):
+    """What ends a switch as SIGKILL does: nothing of it runs any more."""
+
+
+class Centres:
+    """Two data centres with a simulated cluster each, of which the first runs a job."""
+
+    def __init__(self, place: Path) -> None:
+        self.a = SimulatedFlink("http://a:8081", f"file:{place}/dcA")
+        self.b = SimulatedFlink("http://b:8081", f"file:{place}/dcB/own")
+        self.replica = f"file:{place}/dcB/replicas/{JOB}"
+        (place / "dcB" / "replicas").mkdir(parents=True)
+        self.a.start(JOB, "orders")
+        self.target = f"file:{place}/dcB/replicas"
+
+    @property
+    def clusters(self) -> Clusters:
+        return Clusters(SimulatedControl(self.a), SimulatedControl(self.b))
+
+    def request(self, **changes: Any) -> SwitchRequest:
+        sync = SyncRequest("", self.target, execution=ExecutionOptions(runner="inline"))
+        asked = SwitchRequest("orders", sync, patience=0.05, pause=0.0)
+        return replace(asked, **changes)
+
+    def switch(self, **changes: Any) -> Any:
+        return switch(self.request(**changes), self.clusters, silent)
+
+    def running(self) -> list[str]:
+        """All jobs that run anywhere."""
+        return [*self.a.running(), *self.b.running()]
+
+    @property
+    def is_sealed(self) -> bool:
+        return seal.is_sealed(Replica(self.replica, Side()))
+
+
+@pytest.fixture
+def centres(tmp_path: Path) -> Centres:
+    return Centres(tmp_path)
+
+
+def fails_at(verb: str, number: int, error: BaseException) -> Callable[[str], None]:
+    """Return what raises at the call of a verb that has this number."""
+    calls = [0]
+
+    def fail(called: str) -> None:
+        if called == verb:
+            calls[0] += 1
+            if calls[0] == number:
+                raise error
+
+    return fail
+
+
+def test_a_job_is_switched_and_the_switch_of_the_same_name_is_over(centres: Centres) -> None:
+    done = centres.switch()
+    assert done.outcome == "switched"
+    assert centres.running() == [done.new_job]
+    assert centres.b.running() == [done.new_job]
+    assert centres.b.jobs[done.new_job].restored == f"{centres.replica}/{done.checkpoint}"
+    assert int(done.checkpoint.removeprefix("chk-")) == centres.a.jobs[JOB].newest
+    assert centres.is_sealed
+    assert centres.switch().outcome == "switched before"
+    with pytest.raises(NotThere, match="is open"):
+        centres.switch(take_back=True)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(("where", "verb"), CALLS)
+def test_a_switch_that_dies_at_a_call_is_continued_and_the_job_runs_once(
+    centres: Centres, where: str, verb: str, number: int, when: str
+) -> None:
+    cluster = getattr(centres, where)
+    setattr(cluster, when, fails_at(verb, number, Killed()))
+    with contextlib.suppress(Killed):
+        centres.switch()
+    assert len(centres.running()) <= 1
+    setattr(cluster, when, lambda _verb: None)
+    done = centres.switch()
+    assert done.outcome in ("switched", "switched before")
+    assert centres.running() == centres.b.running() == [done.new_job]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("where", "verb"), CALLS)
+def test_a_switch_that_dies_at_a_call_is_taken_back_and_the_job_runs_once(
+    centres: Centres, where: str, verb: str, when: str
+) -> None:
+    # the first trigger is of a round of copies: nothing was to be stopped yet
+    number = 2 if verb == "trigger" else 1
+    cluster = getattr(centres, where)
+    setattr(cluster, when, fails_at(verb, number, Killed()))
+    with pytest.raises(Killed):
+        centres.switch()
+    setattr(cluster, when, lambda _verb: None)
+    if (verb, when) == ("run", "before"):
+        with pytest.raises(SwitchUnclear, match="proves nothing"):
+            centres.switch(take_back=True)
+        assert centres.running() == []
+        return
+    assert centres.switch(take_back=True).outcome == "taken back"
+    assert centres.b.running() == []
+    (job_id,) = centres.a.running()
+    assert not centres.is_sealed
+    if job_id != JOB:
+        record = read_switch(Side(), centres.replica)
+        assert record is not None
+        assert centres.a.jobs[job_id].restored == record.point
+        assert record.point == f"{centres.a.root}/{JOB}/chk-{centres.a.jobs[JOB].newest}"
+
+
+@pytest.mark.parametrize(("where", "verb"), CALLS)
+def test_an_answer_that_is_lost_is_asked_for_again(centres: Centres, where: str, verb: str) -> None:
+    getattr(centres, where).after = fails_at(verb, 1, Transient("the answer is lost"))
+    done = centres.switch(patience=60.0)
+    assert centres.running() == centres.b.running() == [done.new_job]
+
+
+def test_a_checkpoint_that_completes_before_the_cancel_is_the_last_point(centres: Centres) -> None:
+    def complete(verb: str) -> None:
+        if verb == "cancel":
+            centres.a.complete(JOB)
+
+    centres.a.before = complete
+    done = centres.switch()
+    assert done.checkpoint == f"chk-{centres.a.jobs[JOB].newest}"
+
+
+def test_before_flink_1_17_the_newest_checkpoint_is_the_last_point(centres: Centres) -> None:
+    centres.a.version = centres.b.version = (1, 13)
+    newest = centres.a.jobs[JOB].newest
+    done = centres.switch()
+    assert done.checkpoint == f"chk-{newest}"
+    assert done.repeated is None
+
+
+def test_a_job_that_is_refused_or_began_with_other_state_runs_again_where_it_ran(
+    tmp_path: Path,
+) -> None:
+    for name, cause in (
+        ("refused", {"before": fails_at("run", 1, FlinkRefused("no such class", 400))}),
+        ("empty", {"ignores_paths": True}),
+    ):
+        (tmp_path / name).mkdir()
+        centres = Centres(tmp_path / name)
+        for field, value in cause.items():
+            setattr(centres.b, field, value)
+        with pytest.raises(NotSwitched, match="it runs again at http://a:8081"):
+            centres.switch(patience=60.0)
+        (job_id,) = centres.running()
+        assert centres.a.running() == [job_id]
+        assert (
+            centres.a.jobs[job_id].restored
+            == f"{centres.a.root}/{JOB}/chk-{centres.a.jobs[JOB].newest}"
+        )
+        assert not centres.is_sealed
+
+
+@pytest.mark.parametrize("state", [None, "FAILED", "SUSPENDED", "RUNNING"])
+def test_a_job_whose_end_is_not_proven_is_started_nowhere(
+    centres: Centres, state: str | None
+) -> None:
+    def other(verb: str) -> None:
+        if verb == "cancel" and state is None:
+            del centres.a.jobs[JOB]
+        elif verb == "cancel":
+            centres.a.jobs[JOB].state = str(state)
+
+    centres.a.after = other
+    with pytest.raises(SwitchUnclear):
+        centres.switch()
+    assert centres.b.jobs == {}
+    assert set(centres.a.jobs) <= {JOB}
+
+
+def test_an_open_switch_goes_on_only_between_its_clusters(centres: Centres) -> None:
+    centres.b.before = fails_at("run", 1, Killed())
+    with pytest.raises(Killed):
+        centres.switch()
+    others = Clusters(SimulatedControl(centres.b), SimulatedControl(centres.a))
+    with pytest.raises(Refused, match="--flink http://a:8081 --start-at http://b:8081"):
+        switch(centres.request(), others, silent)
+    with pytest.raises(Refused, match="came to 'starting'"):
+        centres.switch(dry_run=True)
+
+
+def test_of_several_jobs_those_that_still_run_are_not_stopped_once_one_failed(
+    centres: Centres,
+) -> None:
+    centres.a.start(NEXT_JOB, "invoices")
+    done = switch_all(
+        ["orders", "unknown", "invoices"],
+        centres.request(),
+        lambda: centres.clusters,
+        silent,
+        stops_on_error=False,
+    )
+    assert [job.outcome for job in done.jobs] == ["switched", "failed", "switched"]
+    assert [job.exit_code for job in done.jobs] == [0, 10, 0]
+    assert done.exit_code == 3
+    assert centres.a.running() == []
+    assert len(centres.b.running()) == 2
+
+
+def test_jobs_are_left_running_once_another_one_was_not_switched(centres: Centres) -> None:
+    import threading
+
+    is_halted = threading.Event()
+    is_halted.set()
+    with pytest.raises(Refused, match="another job was not switched"):
+        switch(centres.request(), centres.clusters, silent, is_halted)
+    assert centres.running() == [JOB]
