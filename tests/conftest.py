@@ -102,6 +102,7 @@ _SLOW = {  # modules of many seeds, command lines or processes, of services, and
     "test_spark_sync",
     "test_stateful",
     "test_streams",
+    "test_toml_keys",
     "test_yarn",
 }
 

@@ -71,6 +71,8 @@ def on_command_line(name, option):
 @pytest.mark.parametrize("spelling", ["-", "_"])
 def test_a_key_of_a_command_is_what_its_option_is(name, spelling, tmp_path):
     for key, each in options_of(COMMANDS[name]).items():
+        if spelling == "_" and "-" not in key:
+            continue  # spelled one way only
         option = each.option
         file = written(tmp_path / "c.toml", name, key.replace("-", spelling), toml_of(option))
         context = parsed(name, file)

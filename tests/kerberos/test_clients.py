@@ -42,10 +42,10 @@ class Case(NamedTuple):
 
 _MAIN = (
     Case("native", "inline", "ticket", "a", "b"),
-    Case("native", "inline", "tokens", "", "b"),  # of an HA pair
     Case("hadoop", "inline", "tokens", "a", "a"),  # of a host and port
 )
 _REST = (
+    Case("native", "inline", "tokens", "", "b"),  # of an HA pair
     Case("native", "spark", "tokens", "a", "a"),
     Case("hadoop", "spark", "ticket", "a", "a"),
     Case("hadoop", "spark", "tokens", "a", "b"),

@@ -154,6 +154,7 @@ def test_a_killed_driver_leaves_no_executor_at_work_and_running_again_completes(
     assert_replicated(tmp_path, FILES)
 
 
+@pytest.mark.rest
 @more_slowly_if_it_ends_first
 def test_an_interrupt_ends_with_130_at_once_and_no_task_runs_on(cluster, copying, tmp_path):
     sync = copying.start(tmp_path, FILES, 10, *copying.very_slowly)
@@ -178,6 +179,7 @@ def test_copies_that_speculation_races_are_byte_for_byte_the_source(cluster, cop
     assert_replicated(tmp_path, ONE_LONG)
 
 
+@pytest.mark.rest
 @more_slowly_if_it_ends_first
 def test_the_bandwidth_is_that_of_all_workers_together_also_while_one_dies_and_another_comes(
     cluster, copying, tmp_path
@@ -228,6 +230,7 @@ def test_the_calls_are_limited_for_all_workers_together_also_while_one_dies_and_
     assert max(undisturbed, disturbed) <= 1.1 * CALLS
 
 
+@pytest.mark.rest
 @more_slowly_if_it_ends_first
 def test_a_worker_on_which_every_write_fails_does_not_fail_the_run(cluster, copying, tmp_path):
     cluster.kill_worker(cluster.workers[0])
@@ -383,6 +386,7 @@ def assert_replicated(tmp_path, files):
     ] == []
 
 
+@pytest.mark.rest
 def test_a_cluster_that_tries_a_task_once_excludes_no_machine_and_runs_a_sync(cluster, tmp_path):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
     places = (checkpoint, tmp_path / "dcB", "--runner", "spark", "--master", cluster.master)

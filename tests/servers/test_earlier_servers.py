@@ -80,7 +80,7 @@ def test_the_source_cluster_is_asked_nothing_for_files_of_an_earlier_job(
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("packing", ["plain", "packed"])
+@pytest.mark.parametrize("packing", ["plain", parts.rest("packed")])
 def test_s3_copies_files_of_an_earlier_job_by_one_request_each(packing: str) -> None:
     with S3Server() as server, FaultyProxy(server.endpoint) as proxy:
         bucket = server.make_bucket("jobs")

@@ -11,6 +11,7 @@ import pytest
 import s3fs
 
 from cpreplicate.storage import Side
+from tests.support import parts
 from tests.support.commandline import Ended, run
 from tests.support.jobs import JOB, put_checkpoint
 from tests.support.s3 import S3Server, side_options
@@ -103,8 +104,14 @@ def _environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=parts.cases(NAMES, ["s3 beside s3a with the endpoint spelled out"]))
 def store(request: pytest.FixtureRequest, s3: S3Server) -> Store:
+    return Store(s3, request.param)
+
+
+@pytest.fixture(params=NAMES)
+def each_store(request: pytest.FixtureRequest, s3: S3Server) -> Store:
+    """Also in `make test`: each pair of names is found to be one directory."""
     return Store(s3, request.param)
 
 
@@ -118,15 +125,17 @@ def assert_refused(done: Ended, *named: str) -> None:
 class TestASourceUnderTwoNames:
     """Each run ends with exit 6, and leaves every object as it was, and no other one."""
 
-    def test_is_not_its_own_replica(self, store: Store) -> None:
-        source = store.complete(store.at_source("src"), 1, FILES)
-        before = store.objects()
-        assert_refused(store.sync(source, store.at_target("src")), store.at_target(f"src/{JOB}"))
+    def test_is_not_its_own_replica(self, each_store: Store) -> None:
+        source = each_store.complete(each_store.at_source("src"), 1, FILES)
+        before = each_store.objects()
         assert_refused(
-            store.sync(source, store.at_target("src"), "--adopt", "--same-source"),
-            store.at_target(f"src/{JOB}"),
+            each_store.sync(source, each_store.at_target("src")), each_store.at_target(f"src/{JOB}")
         )
-        assert store.objects() == before
+        assert_refused(
+            each_store.sync(source, each_store.at_target("src"), "--adopt", "--same-source"),
+            each_store.at_target(f"src/{JOB}"),
+        )
+        assert each_store.objects() == before
 
     @pytest.mark.parametrize("inner", ["/new", "/new/deeper"])
     def test_takes_no_replica_inside_of_it(self, store: Store, inner: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import parts
 from tests.support.commandline import run
 from tests.support.hdfs import Clusters
 from tests.support.jobs import JOB
@@ -19,7 +20,7 @@ SPLITS = [Split("orders", partition, 100 * partition + 7) for partition in range
 
 
 @pytest.mark.xdist_group("hdfs-sync")
-@pytest.mark.parametrize("client", ["native", "hadoop"])
+@pytest.mark.parametrize("client", ["native", parts.rest("hadoop")])
 def test_a_checkpoint_is_derived_on_hdfs(clusters: Clusters, client: str, tmp_path: Path):
     root = f"{clusters.b.uri}/test/{uuid.uuid4().hex}"
     go_through(root, ["--hdfs-client", client], tmp_path)

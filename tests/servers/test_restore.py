@@ -126,7 +126,7 @@ CASES = [
     Case("hashmap", "auto", "NO_CLAIM"),
     Case("three jobs", "relative", "NO_CLAIM", runner="spark"),
     parts.rest(Case("three jobs", "absolute", "CLAIM")),
-    Case("file merging", "auto", "NO_CLAIM"),
+    parts.rest(Case("file merging", "auto", "NO_CLAIM")),
     parts.rest(Case("file merging", "absolute", "CLAIM")),
     Case("file merging across checkpoints", "absolute", "CLAIM"),
     parts.rest(Case("unaligned", "relative", "NO_CLAIM")),

@@ -81,14 +81,14 @@ class Case:
 
 CASES = [
     Case("rocksdb", "NO_CLAIM", runner="spark"),
-    Case("rocksdb", "CLAIM", "absolute", parallelism=4),
+    parts.rest(Case("rocksdb", "CLAIM", "absolute", parallelism=4)),
     parts.rest(Case("rocksdb", "NO_CLAIM", file_merging=True)),
     parts.rest(Case("hashmap", "NO_CLAIM")),
     parts.rest(Case("hashmap", "CLAIM", "absolute")),
-    Case("three jobs", "NO_CLAIM"),
+    parts.rest(Case("three jobs", "NO_CLAIM")),
     parts.rest(Case("three jobs", "CLAIM", "absolute")),
     parts.rest(Case("file merging", "NO_CLAIM")),
-    Case("file merging", "CLAIM", "absolute", file_merging=True),
+    parts.rest(Case("file merging", "CLAIM", "absolute", file_merging=True)),
     parts.rest(Case("native savepoint", "NO_CLAIM")),
     parts.rest(Case("native savepoint", "CLAIM", "absolute")),
     parts.rest(Case("unaligned", "NO_CLAIM", parallelism=1)),

@@ -1,5 +1,5 @@
 """The real servers that other tests rely on do what those believe: `tests/support/hdfs.py` and
-`tests/support/s3.py`.
+`tests/support/s3.py`. The tests of `make test` fail where they do not, and show less why.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.ports import given
 from tests.support.s3 import FaultyProxy, S3Server
 from tests.support.waiting import PATIENCE
 
-pytestmark = pytest.mark.xdist_group("hdfs")
+pytestmark = [pytest.mark.xdist_group("hdfs"), pytest.mark.rest]
 
 BODY = b"checkpoint" * 20_000
 HEADERS = {

@@ -68,6 +68,7 @@ def test_much_goes_to_spark_and_the_next_checkpoint_does_not(tmp_path, monkeypat
     ).read_bytes()
 
 
+@pytest.mark.rest
 def test_a_file_that_cannot_be_copied_ends_with_3_and_the_old_checkpoint_is_whole(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, {"shared/old": 100})
     finished(sync(tmp_path, 1))
