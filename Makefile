@@ -68,7 +68,7 @@ lint: setup ## ruff, mypy, the contracts between the layers, the limits of make 
 	$(BIN)/python scripts/house.py --check
 
 quick-tests: setup
-	$(BIN)/python -m pytest -q -n 4 --dist worksteal --part main $(NEEDS_NO_SERVER)
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal --part main $(NEEDS_NO_SERVER)
 
 # Many tests wait for a process or a clock: so more of them run than there are cores, and lint runs
 # beside them. Each prints its output in one piece.

@@ -77,13 +77,12 @@ _FIXTURES = {  # what starts a server, by the mark of the tests that need it
 }
 _suites: set[str] = set()  # the test modules of which all tests are run
 _at_night: set[str] = set()  # those of which only the tests of `make nightly` are run
-_SLOW = {  # modules of many seeds, command lines or processes, of services, and of silence
+_SLOW = {  # folders and modules of many seeds, command lines or processes, of services, of silence
+    "histories",
     "test_cluster",
-    "test_cotenant",
     "test_crash",
-    "test_crash_points",
-    "test_derived",
     "test_fault_seeds",
+    "test_frozen",
     "test_fuzz",
     "test_kill",
     "test_kill_hdfs",
@@ -91,16 +90,14 @@ _SLOW = {  # modules of many seeds, command lines or processes, of services, and
     "test_metrics_file",
     "test_missing_values",
     "test_other_clicks",
-    "test_protocol",
     "test_quiet",
-    "test_races",
     "test_runner",
     "test_runners",
     "test_services",
     "test_session",
     "test_silence",
+    "test_space",
     "test_spark_sync",
-    "test_stateful",
     "test_streams",
     "test_toml_keys",
     "test_yarn",
@@ -112,6 +109,16 @@ def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     """Keep startup times and rates of the tests apart from those of this user's runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_wait_for_the_disk() -> Iterator[None]:
+    """Have files of this process not be waited for until they are on the disk: no machine loses its
+    power amid a test. That the calls are made, test_local sees; processes of their own make them.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _descriptor: None)
         yield
 
 
@@ -207,7 +214,7 @@ def _marks_of(item: pytest.Item) -> Iterator[str]:
             yield name
     if "spark" in groups:
         yield "spark"
-    if "kill" in groups or item.path.stem in _SLOW:
+    if "kill" in groups or _SLOW & {item.path.parent.name, item.path.stem}:
         yield "slow"
 
 

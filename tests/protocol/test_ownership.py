@@ -213,6 +213,7 @@ class TestOneDirectoryUnderTwoNames:
         (target,) = [path.name for path in (job / "dcA" / JOB / "shared").iterdir()][:1]
         assert sync(job, "dcA", target).committed
 
+    @pytest.mark.slow  # a process each
     @pytest.mark.parametrize(
         "inner", ["dcA", f"dcA/{JOB}", f"dcA/{JOB}/shared", f"dcA/{JOB}/chk-1"]
     )
@@ -293,6 +294,7 @@ class TestLinksInAReplica:
             f"promote dcB/{JOB}",
         ],
     )
+    @pytest.mark.slow  # a process each
     @pytest.mark.parametrize("name", ["shared", "shared/inner"])
     def test_a_mount_is_refused_since_its_files_may_be_those_of_the_source(
         self, tmp_path, command, name

@@ -132,22 +132,21 @@ def test_a_file_has_the_rows_with_the_documented_columns(tmp_path, odd, name):
 
 
 def test_many_batches_are_one_array_and_one_file(tmp_path):
-    (tmp_path / "_metadata").write_bytes(b"".join(synthetic(150_000, 10)))
+    (tmp_path / "_metadata").write_bytes(b"".join(synthetic(70_000, 10)))
     found = references(f"file:{tmp_path}", Side(), ())
     batches = list(found.batches())
-    assert len(batches) > 2
+    assert len(batches) > 1
     count = sum(batch.num_rows for batch in batches)
     array = json.loads(printed("inspect", "--refs", tmp_path, "--output", "json").stdout)
     assert len(array) == count
     for name in ("refs.parquet", "refs.arrow"):
         result = printed("inspect", "--refs", tmp_path, "--to", tmp_path / name, "--output", "json")
         assert json.loads(result.stdout)["rows"] == count
-    whole = pa.ipc.open_file(tmp_path / "refs.arrow").read_all()
-    assert (
-        whole.to_pylist()[-1]
-        == array[-1]
-        == pq.read_table(tmp_path / "refs.parquet").slice(count - 1).to_pylist()[0]
-    )
+    for table in (
+        pa.ipc.open_file(tmp_path / "refs.arrow").read_all(),
+        pq.read_table(tmp_path / "refs.parquet"),
+    ):
+        assert table.slice(count - 1).to_pylist() == array[-1:]
 
 
 def test_a_file_appears_when_it_is_complete_and_replaces_the_one_before(tmp_path, odd):
