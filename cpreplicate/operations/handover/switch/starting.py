@@ -6,9 +6,8 @@ import time
 
 from cpreplicate.core import uri
 from cpreplicate.errors import FlinkRefused, NotSwitched
-from cpreplicate.flink.control import FlinkControl, Run, is_same_place
+from cpreplicate.flink.control import FlinkControl, Run, Version, is_same_place
 from cpreplicate.operations.handover.switch.ending import ENDED, wait_for
-from cpreplicate.operations.handover.switch.programs import uploaded
 from cpreplicate.operations.handover.switch.request import Program, SwitchRequest
 from cpreplicate.protocol.switch_record import SwitchRecord
 
@@ -23,13 +22,13 @@ def run_of(record: SwitchRecord, job_id: str, point: str, program: Program) -> R
     return Run(job_id, point, None, program.entry_class, arguments, program.parallelism)
 
 
-def submit(run: Run, jar: str, cluster: FlinkControl, request: SwitchRequest) -> None:
+def submit(
+    run: Run, jar_id: str, version: Version, cluster: FlinkControl, request: SwitchRequest
+) -> None:
     """Have a cluster run a job, also if an answer is lost: it never has an id twice.
 
     Raises `NotSwitched` if it refuses; then the job does not run there.
     """
-    version = cluster.cluster().version
-    jar_id = uploaded(jar, cluster)
 
     def submitted() -> bool:
         try:

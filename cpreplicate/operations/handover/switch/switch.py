@@ -48,6 +48,7 @@ from cpreplicate.operations.handover.switch.starting import (
     wait_until_it_runs,
 )
 from cpreplicate.operations.handover.switch.taking_back import take_back
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.protocol.switch_record import (
     SwitchLog,
@@ -60,6 +61,7 @@ from cpreplicate.storage import Side
 
 _TRIGGERED_ROUNDS = 3
 _READ_AT_ONCE = 16
+_LEAST_WAIT = 60.0  # seconds for the lease of a replica
 
 
 @dataclass(frozen=True)
@@ -236,7 +238,7 @@ def _promoted(run: _Switching) -> Promotion:
         record.checkpoint,
         side=run.side,
         execution=run.request.sync.execution,
-        lock_wait=run.request.sync.lock_wait,
+        lock_wait=_patient(run.request.sync).lock_wait,
     )
     promotion = promote(request, run.notify)
     if promotion.starting is None:
@@ -259,10 +261,11 @@ def _started(
     point = uri.join(str(record.replica), str(record.checkpoint))
     if promotion is not None:
         assert promotion.starting is not None, "else it raises"
+        version = target.cluster().version  # else it is known that nothing was started
         log.write(step="starting")
         asked = run_of(record, record.new_job, point, run.request.program)
         mode = promotion.starting.restore.claim_mode
-        submit(asked._replace(claim_mode=mode), str(jar), target, run.request)
+        submit(asked._replace(claim_mode=mode), str(jar), version, target, run.request)
     phases = run.phases(dict(result.phases), "accepted")
     wait_until_it_runs(record.new_job, point, target, run.request)
     phases = run.phases(phases, "running")
@@ -314,11 +317,16 @@ def _copied_ahead(run: _Switching, first: Round) -> tuple[Round, ...]:
 def _round(request: SwitchRequest, place: str, name: str, notify: Notify) -> tuple[Round, str]:
     """Copy a checkpoint, and return what was copied, and the replica."""
     started = time.monotonic()
-    asked = sync_of(request.sync, place, name)
+    asked = sync_of(_patient(request.sync), place, name)
     plan = of_newest(request, lambda: sync(asked, notify), notify).plan
     copied, seconds = total(plan.copies), time.monotonic() - started
     notify(f"copied {sizes.size(copied)} for {plan.checkpoint} in {seconds:.1f} s")
     return Round(plan.checkpoint, len(plan.copies), copied, seconds), plan.replica
+
+
+def _patient(request: SyncRequest) -> SyncRequest:
+    """Return a request that waits for a service that replicates the job, too: its lease ends."""
+    return replace(request, lock_wait=max(request.lock_wait, _LEAST_WAIT))
 
 
 def _records(target_root: str, side: Side) -> list[tuple[str, SwitchRecord]]:

@@ -16,14 +16,15 @@ from cpreplicate.errors import (
 from cpreplicate.flink.control import FlinkControl
 from cpreplicate.operations.handover.switch.ending import ENDED, cancel, wait_for_end
 from cpreplicate.operations.handover.switch.preview import origin_program
-from cpreplicate.operations.handover.switch.programs import named_jar
+from cpreplicate.operations.handover.switch.programs import named_jar, uploaded
 from cpreplicate.operations.handover.switch.request import Clusters, SwitchRequest
 from cpreplicate.operations.handover.switch.starting import run_of, submit, wait_until_it_runs
 from cpreplicate.operations.handover.unseal import UnsealRequest, unseal
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.switch_record import NAME as SWITCH
 from cpreplicate.protocol.switch_record import SwitchLog
-from cpreplicate.storage import Side
+from cpreplicate.storage import Side, Transient
 
 _DEAD = (*ENDED, "FAILED", None)
 
@@ -41,20 +42,27 @@ def take_back(
     if record.step in ("starting", "promoted") and clusters.target is None:
         raise SwitchUnclear(
             f"{record.name}: its start was left to you, so it is not known whether it runs. If not,"
-            f" run `cpreplicate unseal {shlex.quote(record.replica or '')} --no-job-uses-it`, and"
-            f" start it at {record.origin} from {record.point}"
+            f" {_by_hand(log)}"
         )
     if record.step == "starting":
         _end_at_target(log, clusters, request, is_refused)
-    side = request.sync.sides.target
-    _unseal(record.replica, side)
-    state = clusters.origin.state(record.job_id)
-    if record.step != "restarting" and state not in _DEAD:
+    if record.step == "stopping":
+        state = clusters.origin.state(record.job_id)
+        if state in _DEAD:
+            _refuse_no_point(log, state)
         log.write(step="taken back")
         return f"the job {record.job_id} was not stopped, and is {state} at {record.origin}"
-    if record.step != "restarting" and record.point is None:
-        _refuse_no_point(log, state)
-    return _restart(log, clusters.origin, request, notify)
+    sealed = _unseal(record.replica, request.sync.sides.target)
+    return f"{_restart(log, clusters.origin, request, notify)}{sealed}"
+
+
+def _by_hand(log: SwitchLog) -> str:
+    """Return how a job is taken back without asking the target."""
+    record = log.record
+    return (
+        f"run `cpreplicate unseal {shlex.quote(record.replica or '')} --no-job-uses-it`, delete"
+        f" .cpreplicate/{SWITCH} there, and start it at {record.origin} from {record.point}"
+    )
 
 
 def command_of(log: SwitchLog) -> str:
@@ -77,7 +85,14 @@ def _end_at_target(
     """Return once the job does not run at the target. Raises `SwitchUnclear` otherwise."""
     target, job_id = clusters.target, log.record.new_job
     assert target is not None
-    state = target.state(job_id)
+    try:
+        state = target.state(job_id)
+    except Transient as error:
+        raise SwitchUnclear(
+            f"{log.record.name}: it is not known whether the job {job_id} runs, because"
+            f" {target.url} does not answer: {error}. Run the same command when it answers. If you"
+            f" know that it does not run, {_by_hand(log)}"
+        ) from error
     if state is None and not is_refused:
         raise SwitchUnclear(
             f"{log.record.name}: {target.url} does not know the job {job_id}, which proves nothing:"
@@ -89,9 +104,14 @@ def _end_at_target(
         wait_for_end(job_id, target, request)
 
 
-def _unseal(root: str | None, side: Side) -> None:
-    if root is not None and seal.is_sealed(Replica(root, side)):
-        unseal(UnsealRequest(root, None, side))
+def _unseal(root: str | None, side: Side) -> str:
+    """Remove the seal of a replica, or return why it stays: the job must run all the same."""
+    try:
+        if root is not None and seal.is_sealed(Replica(root, side)):
+            unseal(UnsealRequest(root, None, side))
+    except (CpreplicateError, OSError) as error:
+        return f". Its replica stays sealed: {error}"
+    return ""
 
 
 def _restart(log: SwitchLog, origin: FlinkControl, request: SwitchRequest, notify: Notify) -> str:
@@ -102,17 +122,24 @@ def _restart(log: SwitchLog, origin: FlinkControl, request: SwitchRequest, notif
         jar = named_jar(program, origin) if origin.cluster().can_submit else None
     except (NotThere, Refused):
         jar = None
+    except Transient as error:
+        raise SwitchUnclear(
+            f"{record.name} was stopped and does not run: {error}. Run `switch` with --take-back"
+            f" when {record.origin} answers. Or start the job there from {record.point}, such as by"
+            f" `{command_of(log)}`, and delete .cpreplicate/{SWITCH} in the replica"
+        ) from error
     if jar is None:
         log.write(step="taken back")
         raise SwitchUnclear(
             f"{record.name} was stopped and does not run: {record.origin} takes no jars, or it is"
             f" not clear which one is run. {by_hand}"
         )
+    jar_id, version = uploaded(jar, origin), origin.cluster().version
     log.write(step="restarting")
     notify(f"starting the job again at {record.origin} from {record.point}")
     run = run_of(record, record.back_job, str(record.point), program)
     try:
-        submit(run, jar, origin, request)
+        submit(run, jar_id, version, origin, request)
         wait_until_it_runs(run.job_id, run.path, origin, request)
     except (NotSwitched, FlinkRefused) as error:
         log.write(step="taken back")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,14 @@ from cpreplicate.errors import (
     Refused,
     SwitchUnclear,
 )
+from cpreplicate.flink import CompletedCheckpoint, Overview
+from cpreplicate.flink.control import Cluster
 from cpreplicate.operations.handover.switch.request import Clusters, SwitchRequest
 from cpreplicate.operations.handover.switch.switch import switch
 from cpreplicate.operations.handover.switch.switch_all import switch_all
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import seal
+from cpreplicate.protocol.lease import acquire
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.switch_record import read_switch
 from cpreplicate.runners import ExecutionOptions
@@ -166,6 +170,33 @@ def test_a_checkpoint_that_completes_before_the_cancel_is_the_last_point(centres
     assert done.checkpoint == f"chk-{centres.a.jobs[JOB].newest}"
 
 
+def test_a_service_that_holds_the_lease_when_the_job_ended_is_waited_for(centres: Centres) -> None:
+    waited = threading.Event()
+    holding: list[threading.Thread] = []
+
+    def hold() -> None:
+        with acquire(centres.replica, Side()):
+            held.set()
+            waited.wait()
+
+    held = threading.Event()
+
+    def begin(verb: str) -> None:
+        if verb == "cancel":
+            holding.append(threading.Thread(target=hold))
+            holding[0].start()
+            held.wait()
+
+    centres.a.after = begin
+
+    def notify(line: str) -> None:
+        if line.startswith("waiting "):
+            waited.set()
+
+    assert switch(centres.request(), centres.clusters, notify).outcome == "switched"
+    holding[0].join()
+
+
 def test_before_flink_1_17_the_newest_checkpoint_is_the_last_point(centres: Centres) -> None:
     centres.a.version = centres.b.version = (1, 13)
     newest = centres.a.jobs[JOB].newest
@@ -194,6 +225,82 @@ def test_a_job_that_is_refused_or_began_with_other_state_runs_again_where_it_ran
             == f"{centres.a.root}/{JOB}/chk-{centres.a.jobs[JOB].newest}"
         )
         assert not centres.is_sealed
+
+
+def test_a_target_that_is_lost_before_the_start_has_the_job_run_again_where_it_ran(
+    centres: Centres,
+) -> None:
+    class Lost(SimulatedControl):
+        def cluster(self) -> Cluster:
+            if centres.a.jobs[JOB].state == "CANCELED":
+                raise Transient("connection refused")
+            return super().cluster()
+
+    lost = Clusters(SimulatedControl(centres.a), Lost(centres.b))
+    with pytest.raises(NotSwitched, match="it runs again at http://a:8081"):
+        switch(centres.request(), lost, silent)
+    assert centres.running() == centres.a.running() != []
+    assert not centres.is_sealed
+
+
+def test_a_target_that_is_lost_after_the_start_is_asked_before_the_job_is_taken_back(
+    centres: Centres,
+) -> None:
+    class Lost(SimulatedControl):
+        def jobs(self) -> Overview:
+            if centres.b.jobs:
+                raise Transient("connection refused")
+            return super().jobs()
+
+    lost = Clusters(SimulatedControl(centres.a), Lost(centres.b))
+    with pytest.raises(SwitchUnclear, match="connection refused"):
+        switch(centres.request(), lost, silent)
+    with pytest.raises(SwitchUnclear, match="it is not known whether the job"):
+        switch(centres.request(take_back=True), lost, silent)
+    assert centres.a.running() == []
+    done = centres.switch()
+    assert centres.running() == [done.new_job]
+
+
+class Application(SimulatedControl):
+    """A JobManager without jars that ends with its job: its end is reported once."""
+
+    is_over = False
+
+    def jobs(self) -> Overview:
+        self._refuse_over()
+        self.is_over = self.sim.jobs[JOB].state == "CANCELED"
+        return super().jobs()
+
+    def newest_checkpoint(self, job_id: str) -> CompletedCheckpoint | None:
+        self._refuse_over()
+        return super().newest_checkpoint(job_id)
+
+    def cluster(self) -> Cluster:
+        self._refuse_over()
+        return super().cluster()._replace(can_submit=False)
+
+    def _refuse_over(self) -> None:
+        if self.is_over:
+            raise Transient("connection refused")
+
+
+def test_an_application_ends_with_its_job_and_is_switched(centres: Centres) -> None:
+    from_application = Clusters(Application(centres.a), SimulatedControl(centres.b))
+    done = switch(centres.request(), from_application, silent)
+    assert centres.running() == [done.new_job]
+
+
+def test_an_application_that_cannot_be_started_again_is_left_to_a_person_with_the_command(
+    centres: Centres,
+) -> None:
+    centres.b.before = fails_at("run", 1, FlinkRefused("no such class", 400))
+    application = Application(centres.a)
+    from_application = Clusters(application, SimulatedControl(centres.b))
+    with pytest.raises(SwitchUnclear, match=r"flink run -d -s file:.*/chk-3 JAR"):
+        switch(centres.request(), from_application, silent)
+    assert centres.running() == []
+    assert not centres.is_sealed
 
 
 @pytest.mark.parametrize("state", [None, "FAILED", "SUSPENDED", "RUNNING"])
@@ -243,8 +350,6 @@ def test_of_several_jobs_those_that_still_run_are_not_stopped_once_one_failed(
 
 
 def test_jobs_are_left_running_once_another_one_was_not_switched(centres: Centres) -> None:
-    import threading
-
     is_halted = threading.Event()
     is_halted.set()
     with pytest.raises(Refused, match="another job was not switched"):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from cpreplicate.operations.handover.switch.request import (
     Program,
 )
 from cpreplicate.operations.handover.switch.switch import switch
+from cpreplicate.operations.handover.switch.switch_all import switch_all
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.switch_record import read_switch
@@ -26,6 +31,7 @@ from tests.support.commandline import run
 from tests.support.flink import Flink
 from tests.support.sessions import Session, arguments_of, session
 from tests.support.switching import RETAINED, Pair
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("flink")
 
@@ -94,17 +100,24 @@ def test_a_dry_run_shows_the_switch_and_changes_nothing(pair: Pair, tmp_path: Pa
     pair.assert_runs_only(pair.a, job_id)
 
 
-def test_the_command_line_shows_switches_and_shows_again(pair: Pair, tmp_path: Path) -> None:
-    job_id = pair.start()
-    arguments = arguments_of(f"{pair.dc_b}/checkpoints", *RETAINED)
-    file = tmp_path / "arguments"
-    file.write_text("\n".join(arguments).replace("orders", "{job}") + "\n")
-    words = [
+def command_line(pair: Pair, place: Path) -> list[object]:
+    """The command that switches the job to B."""
+    of_each = []
+    for option, root in (("--arguments", pair.dc_b), ("--origin-arguments", pair.dc_a)):
+        lines = arguments_of(f"{root}/checkpoints", *RETAINED)
+        file = place / option.strip("-")
+        file.write_text("\n".join(lines).replace("orders", "{job}") + "\n")
+        of_each += [option, file]
+    return [
         *("switch", "--flink", pair.a.url, "--job", "orders", "--start-at", pair.b.url),
-        *("--jar", pair.a.jar, "--runner", "inline", "--patience", "20m"),
-        *("--arguments", file),
+        *("--jar", pair.a.jar, "--runner", "inline", "--patience", "20m", *of_each),
         f"{pair.dc_b}/replicas",
     ]
+
+
+def test_the_command_line_shows_switches_and_shows_again(pair: Pair, tmp_path: Path) -> None:
+    job_id = pair.start()
+    words = command_line(pair, tmp_path)
     seen = run(*words, "--dry-run", "--output", "json").json()["jobs"][0]
     assert (seen["outcome"], seen["job_id"]) == ("can_be_switched", job_id)
     done = run(*words, "--output", "json").json()["jobs"][0]
@@ -333,3 +346,67 @@ def test_without_a_target_the_replica_is_promoted_and_the_start_is_left_to_the_o
     assert seal.is_sealed(Replica(str(done.replica), Side()))
     with pytest.raises(SwitchUnclear, match="its start was left to you"):
         switch(pair.request(take_back=True), alone, silent)
+
+
+def test_several_jobs_move_at_the_same_time_and_back(pair: Pair) -> None:
+    names = ["orders", "invoices", "returns", "stock"]
+    place = f"{pair.dc_a}/checkpoints"
+    pair.words = (*RETAINED, "--parallelism", "1")
+    ids = {name: pair.a.start(place, *pair.words, name=name) for name in names}
+    for is_back, connect in ((False, pair.clusters), (True, pair.back)):
+        asked = pair.request(is_back=is_back)
+        programs = [asked.program, asked.origin_program]
+        of_each, of_origin = (
+            each._replace(arguments=tuple(a.replace("orders", "{job}") for a in each.arguments))
+            for each in programs
+        )
+        asked = replace(asked, program=of_each, origin_program=of_origin)
+        done = switch_all(names, asked, connect, silent, stops_on_error=True)
+        assert [(job.name, job.outcome, job.error) for job in done.jobs] == [
+            (name, "switched", None) for name in names
+        ]
+        assert [job.job_id for job in done.jobs] == list(ids.values())
+        ids = {job.name: str(job.new_job) for job in done.jobs}
+        here, there = (pair.a, pair.b) if is_back else (pair.b, pair.a)
+        assert (sorted(here.running()), there.running()) == (sorted(ids.values()), [])
+        for job_id in ids.values():
+            here.wait_for_checkpoints(job_id, 2)
+
+
+@pytest.mark.parametrize("step", ["stopping", "ended", "promoted", "starting"])
+@pytest.mark.parametrize("is_taken_back", [False, True], ids=["continued", "taken back"])
+def test_a_switch_that_is_killed_at_a_step_is_continued_or_taken_back(
+    pair: Pair, tmp_path: Path, step: str, is_taken_back: bool
+) -> None:
+    job_id = pair.start()
+    words = command_line(pair, tmp_path)
+    record = tmp_path / "dcB" / "replicas" / job_id / ".cpreplicate" / "switch.json"
+    process = subprocess.Popen([sys.executable, "-m", "cpreplicate", *map(str, words)])
+    try:
+        steps = ("stopping", "ended", "promoted", "starting", "started")
+        wanted = steps[steps.index(step) :]
+        wait_until(lambda: record.exists() and step_of(record) in wanted, pause=0.005)
+    finally:
+        process.kill()
+        process.wait()
+    assert len(pair.a.running()) + len(pair.b.running()) <= 1
+    if is_taken_back:
+        ended = run(*words, "--take-back")
+        if ended.code == 23:  # B does not know the job yet, which proves nothing
+            assert "Run the same `switch` again" in ended.message
+            ended = run(*words)
+        assert ended.code in (0, 10), ended  # 10: it was over
+    else:
+        assert run(*words).code == 0
+    running = (pair.a.running(), pair.b.running())
+    assert sum(map(len, running)) == 1
+    if not is_taken_back:
+        assert running[0] == []
+    for cluster, jobs in zip((pair.a, pair.b), running, strict=True):
+        for each in jobs:
+            cluster.wait_for_checkpoints(each, 2)
+
+
+def step_of(record: Path) -> str:
+    """The step that a record has."""
+    return str(json.loads(record.read_text())["step"])
