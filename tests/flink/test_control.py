@@ -85,12 +85,18 @@ def test_a_job_is_checkpointed_cancelled_and_run_again_from_its_checkpoint(
     wait_until(lambda: (control.restored(second) or Restored(None, 0)).checkpoints > 0)
     assert control.restored(second) == cluster_restored(control, second, newest.path)
 
+
+@pytest.mark.parametrize("flink", ["2"], indirect=True)  # 1.20 may refuse: it has union state
+def test_a_job_is_stopped_with_a_savepoint(
+    cluster: Session, control: FlinkControl, tmp_path: Path
+) -> None:
+    job_id, version = cluster.start(tmp_path), control.cluster().version
     stop_id = new_id()
-    assert control.stop_with_savepoint(second, stop_id, version, f"file:{tmp_path}/s") == stop_id
-    savepoint = done(control, second, stop_id, "savepoint")
+    assert control.stop_with_savepoint(job_id, stop_id, version, f"file:{tmp_path}/s") == stop_id
+    savepoint = done(control, job_id, stop_id, "savepoint")
     assert savepoint.path is not None
     assert Path(savepoint.path.removeprefix("file:"), "_metadata").exists()
-    wait_until(lambda: control.state(second) == "FINISHED")
+    wait_until(lambda: control.state(job_id) == "FINISHED")
 
 
 def cluster_restored(control: FlinkControl, job_id: str, path: str) -> Restored:
