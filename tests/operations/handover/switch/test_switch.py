@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.switch_record import read_switch
 from cpreplicate.storage import Side
+from tests.support import parts
 from tests.support.commandline import run
 from tests.support.flink import Flink
 from tests.support.sessions import Session, arguments_of, session
@@ -209,7 +211,8 @@ DEATHS = {
 }
 
 
-@pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS)
+# each of these deaths is also of clusters in memory, in test_steps.py
+@pytest.mark.parametrize("death", [parts.rest(each, id=name) for name, each in DEATHS.items()])
 def test_a_switch_that_died_is_continued_by_the_same_command(
     pair: Pair, death: dict[str, type[FlinkControl]]
 ) -> None:
@@ -225,7 +228,9 @@ def test_a_switch_that_died_is_continued_by_the_same_command(
     pair.assert_runs_only(pair.b, done.new_job)
 
 
-@pytest.mark.parametrize("death", list(DEATHS.values())[1:], ids=list(DEATHS)[1:])
+@pytest.mark.parametrize(
+    "death", [parts.rest(each, id=name) for name, each in list(DEATHS.items())[1:]]
+)
 def test_a_switch_that_died_is_taken_back_if_that_is_asked_for(
     pair: Pair, death: dict[str, type[FlinkControl]], tmp_path: Path
 ) -> None:
@@ -374,8 +379,13 @@ def test_several_jobs_move_at_the_same_time_and_back(pair: Pair) -> None:
             here.wait_for_checkpoints(job_id, 2)
 
 
-@pytest.mark.parametrize("step", ["stopping", "ended", "promoted", "starting"])
-@pytest.mark.parametrize("is_taken_back", [False, True], ids=["continued", "taken back"])
+KILLS = list(product(["stopping", "ended", "promoted", "starting"], [False, True]))
+
+
+@pytest.mark.parametrize(
+    ("step", "is_taken_back"),
+    [each if each in KILLS[2:4] else parts.rest(*each) for each in KILLS],
+)
 def test_a_switch_that_is_killed_at_a_step_is_continued_or_taken_back(
     pair: Pair, tmp_path: Path, step: str, is_taken_back: bool
 ) -> None:
