@@ -55,7 +55,9 @@ def test_what_is_recorded_is_not_written_again(replica):
 
 
 @pytest.mark.parametrize(
-    "name", ["a\x1b[2Jb\n", "\ud800", "\u202e", "x" * 10_000_000, "\U0001f600" * 1000]
+    "name",
+    ["a\x1b[2Jb\n", "\ud800", "\u202e", "x" * 10_000_000, "\U0001f600" * 1000],
+    ids=["escapes", "surrogate", "direction", "long", "pictures"],  # else 10 MB, in each worker
 )
 def test_a_hostile_name_is_recorded_short_and_in_characters_that_print(replica, name):
     recorded = record(replica, name, 5.0).name

@@ -44,6 +44,7 @@ def collected(*words):
     return {line for line in done.stdout.splitlines() if "::" in line}
 
 
+@pytest.mark.slow  # it starts pytest
 def test_the_two_parts_are_all_tests_and_have_none_in_common():
     suites = (
         "tests/histories/test_races.py",
@@ -148,7 +149,7 @@ def ran_a_suite_that_does_nothing(directory, marks, part):
         f"import pytest\npytestmark = {marks}\ndef test_nothing():\n    pass\n"
     )
     (directory / "pyproject.toml").write_text((PROJECT / "pyproject.toml").read_text())
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider"]
     return subprocess.run(
         [*command, "--part", part, "tests/histories/test_races.py"],
         cwd=directory,
@@ -158,6 +159,7 @@ def ran_a_suite_that_does_nothing(directory, marks, part):
     )
 
 
+@pytest.mark.slow  # it starts pytest
 def test_a_run_that_does_not_reach_its_states_fails(tmp_path):
     done = ran_a_suite_that_does_nothing(tmp_path, "[]", "main")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -165,6 +167,7 @@ def test_a_run_that_does_not_reach_its_states_fails(tmp_path):
     assert "NEVER REACHED tests/histories/test_races.py: two runs committed" in done.stdout
 
 
+@pytest.mark.slow  # it starts pytest
 def test_of_what_only_the_night_runs_all_states_are_demanded_but_those_it_has_no_seed_for(tmp_path):
     done = ran_a_suite_that_does_nothing(tmp_path, "[pytest.mark.nightly]", "rest")
     assert done.returncode == 1, done.stdout + done.stderr
