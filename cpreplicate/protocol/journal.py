@@ -190,9 +190,9 @@ class JournalWriter:
 
     def _pending(self, rows: Sequence[_Row | JournalRow]) -> PendingPut:
         data = _encoded(rows)
-        part = PendingPut(self._storage, self._part_uri(self._parts), lambda: [data])
-        self._parts += 1
-        return part
+        with self._lock:  # a further plan may be written beside what is complete
+            number, self._parts = self._parts, self._parts + 1
+        return PendingPut(self._storage, self._part_uri(number), lambda: [data])
 
     def _part_uri(self, number: int) -> str:
         return f"{self._stem}-{number:06d}.parquet"

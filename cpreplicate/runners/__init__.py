@@ -15,6 +15,8 @@ from cpreplicate.runners.tasks import (
     Read,
     RunnerStopped,
     Task,
+    Wanted,
+    dropping,
 )
 from cpreplicate.runners.timed import TimedRunner
 from cpreplicate.runners.warm import WarmRunners
@@ -36,7 +38,9 @@ __all__ = [
     "Snapshot",
     "Task",
     "TimedRunner",
+    "Wanted",
     "WarmRunners",
     "choose_runner",
+    "dropping",
     "seconds_by_spark",
 ]

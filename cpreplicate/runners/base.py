@@ -37,7 +37,8 @@ class Runner(Protocol):
         What cancels the work of this thread (`storage.cancellation`) ends it. A failure is reported
         after further tries. `level` is how important the actions are among
         those that run at the same time, 0 the most. `done` is called, from any thread, with each
-        outcome once it is known, for a success perhaps more than once.
+        outcome once it is known, for a success perhaps more than once. What the thread does not
+        want any more (`tasks.dropping`) is dropped.
         """
 
     def map(

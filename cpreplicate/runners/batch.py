@@ -18,6 +18,7 @@ from cpreplicate.runners.tasks import (
     SMALL,
     Copy,
     Delete,
+    Dropped,
     Late,
     Outcome,
     Part,
@@ -85,7 +86,7 @@ def perform(
     def run(unit: Unit, permits: threading.Semaphore) -> None:
         watcher.moved(0)
         with cancellable(lambda: watcher.moved(0)), working(permits):
-            results = _attempt_unit([batch[index] for index in unit], sides, watcher.moved)
+            results = _attempt_unit([batch[index] for index in unit], sides, _moved(unit, watcher))
         for index, outcome in zip(unit, results, strict=True):
             outcomes[index] = outcome
             watcher.done(index, outcome)
@@ -114,12 +115,23 @@ def _units(batch: Sequence[Task]) -> tuple[dict[int, Copy], list[Unit]]:
     return members, [*units, *reads_of_pack.values()]
 
 
+def _moved(unit: Unit, watcher: Watcher) -> Callable[[int], None]:
+    """Return what counts the bytes of a unit. Raises `Dropped` if none of it is wanted any more."""
+
+    def moved(count: int) -> None:
+        watcher.moved(count)
+        if len(unit) == 1:  # else they are reads, which are not dropped
+            watcher.refuse_unwanted(unit[0])
+
+    return moved
+
+
 def _pack(
     members: Mapping[int, Copy], sides: Sides, watcher: Watcher, readers: int, most: int
 ) -> dict[int, Outcome]:
     total = sum(map(size_of, members.values()))
     pool = PackPool(readers, writers_for(total, most))
-    return write_packs(members, sides, watcher.moved, watcher.done, pool)
+    return write_packs(members, sides, watcher.moved, watcher.done, pool, watcher.refuse_unwanted)
 
 
 def _queues(
@@ -208,10 +220,11 @@ def attempt(action: Task, sides: Sides, moved: Callable[[int], None]) -> Outcome
     """
     started = time.monotonic()
     try:
+        moved(0)
         if isinstance(action, Copy) and action.token is not None:
             return _copy_growing(action, action.token, sides, moved)
         length, crc32c = _do(action, sides, moved)
-    except (OSError, CpreplicateError) as error:
+    except (OSError, CpreplicateError, Dropped) as error:
         return failed(action, error, time.monotonic() - started)
     return Outcome(action.target, length, crc32c, time.monotonic() - started)
 

@@ -13,7 +13,7 @@ from cpreplicate.runners.base import Done, In, Out
 from cpreplicate.runners.batch import perform
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
-from cpreplicate.runners.tasks import Outcome, RunnerStopped, Task, Watcher, size_of
+from cpreplicate.runners.tasks import Outcome, RunnerStopped, Task, Watcher, current_wanted, size_of
 from cpreplicate.storage import Sides
 from cpreplicate.storage.waiting import cancellation
 
@@ -67,7 +67,7 @@ class InlineRunner:
             time.sleep(PAUSE * 2 ** (again - 1))
             self._progress.retry(len(failed))
             outcomes.update((outcome.target, outcome) for outcome in self._perform(failed, done))
-        self._progress.fail(sum(outcome.error is not None for outcome in outcomes.values()))
+        self._progress.fail(sum(outcome.is_failure for outcome in outcomes.values()))
         return list(outcomes.values())
 
     def map(
@@ -89,7 +89,7 @@ class InlineRunner:
 
     def _perform(self, actions: Sequence[Task], done: Done | None) -> list[Outcome]:
         """Perform tasks by threads of this process; `cancel` ends them."""
-        counter = _Counter(self._progress, done)
+        counter = _Counter(self._progress, actions, done)
         self._active.add(counter)
         if self._is_cancelled:
             raise RunnerStopped
@@ -127,19 +127,30 @@ def _is_tried_again(outcome: Outcome) -> bool:
 class _Counter(Watcher):
     """A watcher that counts finished work in the progress of the run."""
 
-    def __init__(self, progress: Progress, done: Done | None) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        actions: Sequence[Task],
+        done: Done | None,
+    ) -> None:
         super().__init__()
         self._progress, self._done = progress, done
+        self._actions, self._wanted = actions, current_wanted()
         progress.begin(self)
+
+    def is_wanted(self, index: int) -> bool:
+        return self._wanted is None or self._wanted(self._actions[index].target)
 
     def moved(self, count: int) -> None:
         self._progress.add(self, moved=count)
         super().moved(count)
 
-    def done(self, index: int, outcome: Outcome) -> None:  # noqa: ARG002  # counted alike, whichever it was
+    def done(self, index: int, outcome: Outcome) -> None:
         if self._done is not None:
             self._done(outcome)
         if outcome.error is None:
             self._progress.add(self, files=1, size=outcome.bytes)
+        elif outcome.dropped:
+            self._progress.expect(-1, -size_of(self._actions[index]))
         else:
             self._progress.add(self, failed=1)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from cpreplicate.core.packs import PACK_BYTES
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.runners.tasks import Copy, Outcome, failed, size_of
+from cpreplicate.runners.tasks import Copy, Dropped, Outcome, failed, size_of
 from cpreplicate.storage import Sides, WholeFile, read_exactly, read_part, read_whole
 from cpreplicate.storage.waiting.cancellation import cancellable
 
@@ -62,16 +62,18 @@ def write_packs(
     moved: _Moved,
     done: Callable[[int, Outcome], None],
     packing: PackPool,
+    refuse_unwanted: Callable[[int], None] = lambda _index: None,
 ) -> dict[int, Outcome]:
     """Read the source of each member and write them into packs; return an outcome for each index.
 
     `members` name the stem of their packs. `moved` is called with bytes as they are read, and may
     raise to break off; then nothing more is begun, and what it raised is raised here. `done` is
     called with each outcome when it is final: of a member that succeeded, after its pack appeared.
+    `refuse_unwanted` is called before a member is read, and raises `Dropped` if it is not wanted.
     """
     if not members:
         return {}
-    return _Packer(members, sides, moved, done, packing).run()
+    return _Packer(members, sides, moved, done, packing, refuse_unwanted).run()
 
 
 class _Packer:
@@ -84,11 +86,12 @@ class _Packer:
         moved: _Moved,
         done: Callable[[int, Outcome], None],
         packing: PackPool,
+        refuse_unwanted: Callable[[int], None],
     ) -> None:
         self.members, self.sides, self.packing = members, sides, packing
         self.budget = _Budget(packing.read_ahead)
         self.ready: queue.SimpleQueue[_Member | None] = queue.SimpleQueue()
-        self._moved, self._done = moved, done
+        self._moved, self._done, self._refuse_unwanted = moved, done, refuse_unwanted
         self._outcomes: dict[int, Outcome] = {}
         self._lock = threading.Lock()
         self._unread = len(members)
@@ -170,8 +173,9 @@ class _Packer:
         size = size_of(self.members[index])
         self.budget.take(size, self.go_on)
         try:
+            self._refuse_unwanted(index)
             self.ready.put(self.read(index))
-        except (OSError, CpreplicateError) as error:
+        except (OSError, CpreplicateError, Dropped) as error:
             self.budget.give_back(size)
             self.settle(index, failed(self.members[index], error, 0.0))
         except BaseException:

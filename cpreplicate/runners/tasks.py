@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple, TypeAlias
 
 from cpreplicate.errors import CpreplicateError
@@ -83,8 +86,8 @@ class Outcome(NamedTuple):
     A packed file lies at `offset` of `pack`. The first `prefix` bytes of a merged file that was
     copied have the CRC32C `prefix_crc32c`. `missing`: the file to be copied is not at the source.
     `short`: it is there, and shorter than its extent. `late`: the action was not begun in time.
-    `damaged`: the part of the target that is to be copied is. No other try ends better than one of
-    these.
+    `damaged`: the part of the target that is to be copied is. `dropped`: the copy was not wanted
+    any more, and was not made. No other try ends better than one of these.
     """
 
     target: str
@@ -100,12 +103,18 @@ class Outcome(NamedTuple):
     damaged: bool = False
     prefix: int | None = None
     prefix_crc32c: int | None = None
+    dropped: bool = False
 
     @property
     def is_worth_a_try(self) -> bool:
         """Whether another try may succeed."""
-        is_final = self.missing or self.short or self.late or self.damaged
+        is_final = self.missing or self.short or self.late or self.damaged or self.dropped
         return self.error is not None and not is_final
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether what was wanted was not done."""
+        return self.error is not None and not self.dropped
 
     @property
     def has_been_retried(self) -> bool:
@@ -118,6 +127,45 @@ def size_of(action: Task) -> int:
     if isinstance(action, Copy):
         return max(action.extent, action.size)
     return action.extent if isinstance(action, Read) else 0
+
+
+class Wanted:
+    """Which copies of a run are still wanted. Some may be dropped while it goes on, by any thread.
+
+    A copy that is dropped is not begun, and one under way is broken off. `version` changes with
+    each drop.
+    """
+
+    def __init__(self) -> None:
+        self._dropped: frozenset[str] = frozenset()
+        self.version = 0
+
+    def __call__(self, target: str) -> bool:
+        """Return whether the copy to this URI is wanted."""
+        return target not in self._dropped
+
+    def drop(self, targets: Iterable[str]) -> None:
+        """Drop the copies to these URIs, and want all others."""
+        self._dropped = frozenset(targets)
+        self.version += 1
+
+
+_WANTED: ContextVar[Wanted | None] = ContextVar("wanted", default=None)
+
+
+@contextmanager
+def dropping(wanted: Wanted | None) -> Iterator[None]:
+    """Let runs of this thread drop what is not wanted any more, while the block runs."""
+    token = _WANTED.set(wanted)
+    try:
+        yield
+    finally:
+        _WANTED.reset(token)
+
+
+def current_wanted() -> Wanted | None:
+    """Return what runs of this thread want, None if they want all."""
+    return _WANTED.get()
 
 
 class Watcher:
@@ -140,6 +188,15 @@ class Watcher:
             self.stop()
             raise RunnerStopped from error
 
+    def is_wanted(self, index: int) -> bool:  # noqa: ARG002  # subclasses use it
+        """Return whether an action is still wanted, by its index in the batch."""
+        return True
+
+    def refuse_unwanted(self, index: int) -> None:
+        """Raise `Dropped` if an action is not wanted any more."""
+        if not self.is_wanted(index):
+            raise Dropped("not wanted any more")
+
     def done(self, index: int, outcome: Outcome) -> None:
         """Record the outcome of an action, by its index in the batch."""
 
@@ -150,6 +207,10 @@ class Watcher:
 
 class RunnerStopped(Exception):
     """Raised at the next piece of a file after a cancellation."""
+
+
+class Dropped(Exception):
+    """Raised at the next piece of a file that is not wanted any more."""
 
 
 class EngineLost(Unreachable):
@@ -171,4 +232,5 @@ def failed(task: Task, error: Exception, seconds: float) -> Outcome:
         late=isinstance(error, Late),
         short=isinstance(error, ShortSource),
         damaged=isinstance(error, DamagedPart),
+        dropped=isinstance(error, Dropped),
     )

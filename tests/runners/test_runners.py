@@ -8,13 +8,14 @@ import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from cpreplicate.errors import CpreplicateError
-from cpreplicate.runners import Copy, Delete, ExecutionOptions, Read, inline
+from cpreplicate.runners import Copy, Delete, ExecutionOptions, Read, Wanted, dropping, inline
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.spark import executors
 from cpreplicate.runners.spark.runner import SparkRunner
@@ -100,6 +101,45 @@ class TestEveryRunner:
         (tmp_path / "source" / "5").unlink()
         missing = [outcome.target for outcome in runner.run(copies) if outcome.missing]
         assert missing == [copies[5].target]
+
+    def test_a_copy_that_is_not_wanted_any_more_is_not_made_and_is_no_failure(self, runner, copies):
+        wanted = Wanted()
+        wanted.drop([copy.target for copy in copies[:10]])
+        with dropping(wanted):
+            outcomes = runner.run(copies)
+        dropped = {outcome.target for outcome in outcomes if outcome.dropped}
+        assert dropped == {copy.target for copy in copies[:10]}
+        assert not any(outcome.is_failure for outcome in outcomes)
+        assert not any(Path(target.removeprefix("file:")).exists() for target in dropped)
+        assert len(outcomes) == FILES
+
+
+@pytest.mark.parametrize("make", [InlineRunner, SparkRunner])
+def test_a_copy_under_way_is_broken_off_once_it_is_not_wanted_and_others_go_on(tmp_path, make):
+    wanted, slow = Wanted(), new_limits(None, 1 << 20)
+    names = ["kept", "dropped"]
+    for name in names:  # hours at this rate, if it is not dropped
+        size = (64 << 30) if name == "dropped" else 100
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+    tasks = [Copy(f"file:{tmp_path}/{name}", f"file:{tmp_path}/dcB/{name}", 1) for name in names]
+    side = Side(limits=slow)
+    with make(Sides(side, side), ExecutionOptions(master="local[2]")) as runner, dropping(wanted):
+        ended = in_thread(copy_context().run, runner.run, tasks)
+        wait_until(lambda: list((tmp_path / "dcB").glob("*cpreplicate-tmp*")))
+        wanted.drop([tasks[1].target])
+        outcomes = {outcome.target: outcome for outcome in ended()}
+    assert outcomes[tasks[0].target].error is None
+    assert outcomes[tasks[1].target].dropped
+    assert [path.name for path in (tmp_path / "dcB").iterdir()] == ["kept"]
+
+
+def in_thread(call, *arguments):
+    """Begin a call in a thread, and return what waits for its result."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(call, *arguments)
+    pool.shutdown(wait=False)
+    return future.result
 
 
 def test_a_passing_fault_is_overcome_by_trying_again(copies, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from cpreplicate.runners.base import Done
 from cpreplicate.runners.progress import Progress
 from cpreplicate.runners.spark import clocks
 from cpreplicate.runners.spark.transport import IndexedOutcome, decode_outcomes, encode_outcomes
-from cpreplicate.runners.tasks import Outcome, Task, Watcher
+from cpreplicate.runners.tasks import Outcome, Task, Wanted, Watcher
 from cpreplicate.storage import Transient
 from cpreplicate.storage.rpc import Answers, RpcAddress, RpcClient
 
@@ -31,17 +31,30 @@ class ProgressReports:
         self._batches: dict[str, Sequence[Task]] = {}
         self._finished: dict[str, dict[int, Outcome]] = {}
         self._done: dict[str, Done | None] = {}
+        self._wanted: dict[str, Wanted] = {}
+        self._dropped: dict[str, tuple[int, frozenset[int]]] = {}  # with the version of the drop
         self.heard = -math.inf  # when a task called last, as of `time.monotonic`
 
     @property
     def answers(self) -> Answers:
         """The functions that tasks call by RPC."""
-        return {"begin": self._begin, "report": self._report}
+        return {"begin": self._begin, "report": self._report, "dropped": self._dropped_of}
 
-    def expect(self, key: str, batch: Sequence[Task], done: Done | None = None) -> None:
-        """Expect reports of a batch; `done` is called with each outcome that is a success."""
+    def expect(
+        self,
+        key: str,
+        batch: Sequence[Task],
+        done: Done | None = None,
+        wanted: Wanted | None = None,
+    ) -> None:
+        """Expect reports of a batch; `done` is called with each outcome that is a success.
+
+        The task can ask which of its actions are not `wanted` any more.
+        """
         with self._lock:
             self._batches[key], self._finished[key], self._done[key] = batch, {}, done
+            if wanted is not None:
+                self._wanted[key] = wanted
 
     def finished(self, key: str) -> dict[int, Outcome]:
         """Return the known successes of a batch by the index of the action."""
@@ -52,6 +65,8 @@ class ProgressReports:
         """Drop a batch; reports that come later are ignored."""
         with self._lock:
             del self._batches[key], self._finished[key], self._done[key]
+            self._wanted.pop(key, None)
+            self._dropped.pop(key, None)
             self._progress.end(key)
 
     def _begin(self, key: str, attempt: int) -> bytes:
@@ -64,6 +79,21 @@ class ProgressReports:
                 self._progress.add(key, len(done), sum(outcome.bytes for outcome in done.values()))
                 self._progress.retry(int(attempt > 0))
         return encode_outcomes(IndexedOutcome(*item) for item in done.items())
+
+    def _dropped_of(self, key: str) -> frozenset[int] | None:
+        """Return which actions of a batch are not wanted any more, None if none is ever dropped."""
+        self.heard = time.monotonic()
+        with self._lock:
+            batch, wanted = self._batches.get(key), self._wanted.get(key)
+            version, dropped = self._dropped.get(key, (0, frozenset()))
+        if batch is None or wanted is None:
+            return None
+        if version != (now := wanted.version):
+            targets = (task.target for task in batch)
+            dropped = frozenset(index for index, target in enumerate(targets) if not wanted(target))
+            with self._lock:
+                self._dropped[key] = now, dropped
+        return dropped
 
     def _report(self, key: str, moved: int, data: bytes) -> None:
         """Record the bytes that a task moved, and the outcomes that it reports."""
@@ -79,7 +109,7 @@ class ProgressReports:
                 if outcome.error is None and index not in finished
             }
             finished.update(fresh)
-            failed = sum(outcome.error is not None for _, outcome in reported)
+            failed = sum(outcome.is_failure for _, outcome in reported)
             self._progress.add(
                 key, len(fresh), sum(outcome.bytes for outcome in fresh.values()), moved, failed
             )
@@ -101,6 +131,7 @@ class Reporter(Watcher):
         self._key, self._attempt = key, attempt
         self._lock = threading.Lock()
         self._moved, self._outcomes = 0, list[IndexedOutcome]()
+        self._dropped: frozenset[int] | None = frozenset()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._send_reports, name="reports", daemon=True)
         self.indexes: Sequence[int] = ()
@@ -124,11 +155,15 @@ class Reporter(Watcher):
             self._moved += count
         super().moved(count)
 
+    def is_wanted(self, index: int) -> bool:
+        return not self._dropped or self.indexes[index] not in self._dropped
+
     def done(self, index: int, outcome: Outcome) -> None:
         with self._lock:
             self._outcomes.append(IndexedOutcome(self.indexes[index], outcome))
 
     def __enter__(self) -> Reporter:
+        self._learn_what_is_dropped()
         self._thread.start()
         return self
 
@@ -140,6 +175,15 @@ class Reporter(Watcher):
     def _send_reports(self) -> None:
         while not self._ended.wait(_SECONDS):
             self._send_report()
+            self._learn_what_is_dropped()
+
+    def _learn_what_is_dropped(self) -> None:
+        if self._client is None or self._dropped is None:
+            return
+        try:
+            self._dropped = self._client.call("dropped", self._key)
+        except Transient:
+            self._client = None
 
     def _send_report(self) -> None:
         with self._lock:

@@ -37,7 +37,15 @@ from cpreplicate.runners.spark.transport import (
     encode,
     encode_outcomes,
 )
-from cpreplicate.runners.tasks import Copy, EngineLost, Outcome, RunnerStopped, Task
+from cpreplicate.runners.tasks import (
+    Copy,
+    EngineLost,
+    Outcome,
+    RunnerStopped,
+    Task,
+    current_wanted,
+    size_of,
+)
 from cpreplicate.storage import Sides
 from cpreplicate.storage.rpc import RpcAddress, serve
 from cpreplicate.storage.waiting import cancellation
@@ -110,7 +118,11 @@ class SparkRunner:
                 retried, error = self._stage(left, started, level, _LAST, done)
                 outcomes.update(retried)
         results = [outcomes.get(action.target) or _given_up(action, error) for action in actions]
-        self._progress.fail(sum(outcome.error is not None for outcome in results))
+        self._progress.fail(sum(outcome.is_failure for outcome in results))
+        dropped = {outcome.target for outcome in results if outcome.dropped}
+        if dropped:
+            gone = [size_of(action) for action in actions if action.target in dropped]
+            self._progress.expect(-len(gone), -sum(gone))
         return results
 
     def map(
@@ -180,7 +192,7 @@ class SparkRunner:
         number = next(self._numbers)
         keyed = {f"{number}-{index}": batch for index, batch in enumerate(packed)}
         for key, batch in keyed.items():
-            self._reports.expect(key, batch, done)
+            self._reports.expect(key, batch, done, current_wanted())
         needs = self._needs(actions.places() if isinstance(actions, Copies) else _places(actions))
         task = _Task(
             self.limited(self._sides), self._execution.streams, started.address, needs, last

@@ -47,6 +47,7 @@ _OUTCOMES = pa.schema(
         ("damaged", pa.bool_()),
         ("prefix", pa.int64()),
         ("prefix_crc32c", pa.uint32()),
+        ("dropped", pa.bool_()),
     ]
 )
 # a batch is small: threads and zstd would take longer
