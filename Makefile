@@ -7,7 +7,7 @@ PYTEST = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(
 NOT_NIGHTLY = -m "not (stores or nightly)"
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant spnego fuzz planted lines house docs not-run
-.PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-switch bench-retention bench-report try-install try-kubernetes try-network deploy-check drill clean
+.PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-switch bench-retention bench-report bench-turns try-install try-kubernetes try-network deploy-check drill clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -187,6 +187,9 @@ bench-switch: setup maven ## the standstill of a job that moves between two sess
 
 bench-retention: setup ## bytes of 30 days of hourly points, at most 1.3 times their files; packed 1.8
 	$(BIN)/python scripts/bench_retention.py
+
+bench-turns: setup ## the first commit of jobs that delete what is being copied, over a line of 4 MiB/s
+	$(BIN)/python scripts/bench_turns.py
 
 bench-report: setup chromium ## a page of 300,000 state handles: 15 MB, first paint in 2 s, a sort in 1 s
 	$(BIN)/python scripts/bench_report.py

@@ -27,6 +27,7 @@ OF_OTHERS = {
     "docs/monitoring.md": {"--collector"},
     "docs/lab/executors.md": {"--parts"},
     "docs/lab/hdfs.md": {"--trees"},
+    "docs/lab/turns.md": {"--order"},
 }
 # options of Java and of py4j's gateway, in strings of the package
 NOT_OURS = {"--add-opens", "--die-on-broken-pipe", "--enable-auth"}
