@@ -236,6 +236,10 @@ class Lengths(PathTable[int]):
     def rows(self, some: slice) -> Iterator[int]:
         return iter(self.bytes[some].tolist())
 
+    def without(self, paths: Texts) -> Lengths:
+        """Return the rows but for those of these paths."""
+        return self.take(rows_of(self.paths, paths) < 0) if len(paths) else self
+
     def at(self, paths: Texts, absent: int = -1) -> Numbers:
         """Return the bytes at each of these paths, `absent` for those that are not here."""
         return found(self.bytes, rows_of(paths, self.paths), absent)

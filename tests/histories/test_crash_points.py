@@ -362,13 +362,13 @@ def replacing(
 
 def commit_before_copy() -> contextlib.AbstractContextManager[None]:
     def broken(copy):
-        def commit_and_copy(work):
+        def commit_and_copy(work, following):
             # as a put takes it
             content = lambda: sync_metadata.rewritten(  # noqa: E731
                 work.source_state, work.replica, work.plan.paths
             )
             work.replica.publish(work.plan.checkpoint, content, lambda: None, replace=True)
-            return copy(work)
+            return copy(work, following)
 
         return commit_and_copy
 

@@ -493,6 +493,7 @@ def test_of_runs_that_do_not_wait_one_goes_on_and_the_others_name_it(seeds):
 @pytest.mark.parametrize("seeds", parts.seeds(60, 1_000, 450, portions=1))
 def test_the_source_may_complete_and_subsume_checkpoints_between_any_two_reads(seeds):
     ended: Counter[str] = Counter()
+    turns = 0
     for seed in seeds:
         draw = Random(f"churn {seed}")
         stage = Stage(
@@ -511,26 +512,65 @@ def test_the_source_may_complete_and_subsume_checkpoints_between_any_two_reads(s
         assert isinstance(outcome, (Report, SourceMovedOn, NotThere)), f"seed {seed}: {outcome!r}"
         assert not isinstance(outcome, SourceBroken), f"seed {seed}: {outcome!r}"
         ended[type(outcome).__name__] += 1
-        sometimes("the source moved on during a sync", isinstance(outcome, SourceMovedOn))
+        turned = isinstance(outcome, Report) and bool(outcome.turned_from)
+        sometimes("a run turned to a newer checkpoint", turned)
+        turns += turned
         committed = isinstance(outcome, Report) and outcome.committed
         newest = f"chk-{stage.last}"
         is_old = committed and outcome.plan.checkpoint != newest
         sometimes("a subsumed checkpoint was committed", is_old)
+        if turned:
+            with running_on(stage.disk):
+                found = sweep_all(stage)()
+            assert isinstance(found, sweep.Sweep)
+            assert found.deletes == (), f"seed {seed}"
         stage.sync()
         assert churn.replica.look() == []
-    assert ended["Report"] > len(seeds) // 10
-    assert ended["SourceMovedOn"] > len(seeds) // 10
+    assert ended["Report"] > 9 * len(seeds) // 10
+    assert turns > len(seeds) // 10
+
+
+@pytest.mark.parametrize("seeds", parts.seeds(main=12, full=200, portion=100))
+def test_after_a_run_that_turned_died_at_any_step_the_next_one_and_a_sweep_leave_all_whole(seeds):
+    points = 0
+    for seed in seeds:
+        draw = Random(f"turning {seed}")
+        stage = Stage(draw, merged=draw.random() < 0.5, packing=draw.choice(PACKINGS)).complete()
+        if draw.random() < 0.5:
+            stage.sync().complete()
+        churn = Churn(stage, draw, how_often=0.4)
+        outcome = churn.run()
+        if not (isinstance(outcome, Report) and outcome.turned_from):
+            continue
+        for state in draw.sample(churn.states, min(8, len(churn.states))):
+            stage.disk.become(state)
+            stage.disk.clock.now += LATER
+            replica = ReplicaUnderWatch(stage)
+            assert replica.look() == [], f"seed {seed}"
+            stage.sync()
+            assert replica.look() == [], f"seed {seed}"
+            with running_on(stage.disk):
+                sweep_all(stage)()
+                found = sweep_all(stage)()
+            assert replica.look() == [], f"seed {seed}"
+            assert isinstance(found, sweep.Sweep)
+            assert found.deletes == (), f"seed {seed}"
+            points += 1
+    sometimes("a run that had turned died", points)
+    assert points > len(seeds)
 
 
 class Churn:
     """A sync during which the job goes on: between some of its reads of the source a checkpoint
-    completes.
+    completes. `states` are those of the disk between its steps.
     """
 
-    def __init__(self, stage: Stage, draw: Random) -> None:
+    def __init__(self, stage: Stage, draw: Random, how_often: float | None = None) -> None:
         self.wrong: list[str] = []
+        self.states: list[State] = []
+        self._version = -1
         self._stage, self._draw, self._left = stage, draw, draw.randint(1, 3)
-        self._how_often = draw.choice([0.02, 0.1, 0.4])
+        self._how_often = how_often or draw.choice([0.02, 0.1, 0.4])
         self.replica = ReplicaUnderWatch(stage)
 
     def run(self) -> object:
@@ -547,6 +587,9 @@ class Churn:
         if moment != "before":
             return
         self.wrong += self.replica.look()
+        if self._version != self._stage.disk.version:
+            self._version = self._stage.disk.version
+            self.states.append(self._stage.disk.snapshot())
         if _writes_to_source(verb, uri):
             self.wrong.append(f"the source was written to: {verb} {uri}")
         if uri.startswith("file:/dcA") and self._left and self._draw.random() < self._how_often:

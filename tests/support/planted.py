@@ -365,9 +365,10 @@ BUGS = (
         "step 6: nothing is deleted before the commit",
         (
             f"{_SYNC}.sync",
-            "_carry_out",
-            "executed = copy_missing(work)",
-            "change.delete([each.target for each in plan.deletes]); executed = copy_missing(work)",
+            "_committed",
+            "executed = copy_missing(work, following)",
+            "change = work.change; change.delete([each.target for each in work.plan.deletes]);"
+            " executed = copy_missing(work, following)",
         ),
         by="race, overtaken",
     ),

@@ -224,7 +224,8 @@ STATES: dict[str, Collection[str]] = {
         "a run wrote packs while another that had begun held its own",
         "files of an earlier job came from its replica",
         "the earlier replica was swept meanwhile",
-        "the source moved on during a sync",
+        "a run turned to a newer checkpoint",
+        "a run that had turned died",
     ),
     "tests/histories/test_retention.py": (
         "a policy that keeps less was refused",

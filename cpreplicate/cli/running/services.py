@@ -245,13 +245,18 @@ def showing_jobs(form: Form) -> Show:
 
 
 def showing_one(form: Form, listing: Listing) -> Show:
-    """Return what prints the first report of one job, then each checkpoint that was replicated."""
+    """Return what prints the first report of one job, then each checkpoint that was replicated.
+
+    With `ndjson`, the rows of a checkpoint that was committed end with an object of its own.
+    """
     is_first = True
 
     def show(replicated: Replicated) -> None:
         nonlocal is_first
         if is_first or replicated.report.runner is not None:
             show_one_of_many(replicated.report, form, listing)
+        if form == "ndjson" and replicated.report.committed:
+            show_one_of_many(replicated, form)
         is_first = False
 
     return show

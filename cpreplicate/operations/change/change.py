@@ -24,7 +24,8 @@ from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.manifest import Manifest
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.runners import Copy, Delete, EngineLost, Outcome, Runner
+from cpreplicate.runners import Copy, Delete, EngineLost, Outcome, Runner, Wanted, dropping
+from cpreplicate.runners.base import Done
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sides
 
@@ -143,9 +144,23 @@ class Change:
         if aborted:
             self.notify(f"aborted {len(aborted)} incomplete uploads of runs that died")
 
-    def write(self, tasks: Sequence[Copy]) -> list[Outcome]:
-        """Execute copies into the replica; the journal lists each file that is complete."""
-        return self.runner.run(tasks, done=self._record)
+    def write(
+        self,
+        tasks: Sequence[Copy],
+        done: Done = lambda _outcome: None,
+        wanted: Wanted | None = None,
+    ) -> list[Outcome]:
+        """Execute copies into the replica; the journal lists each file that is complete.
+
+        `done` is as of `Runner.run`. What is not `wanted` any more is dropped.
+        """
+
+        def record(outcome: Outcome) -> None:
+            self._record(outcome)
+            done(outcome)
+
+        with dropping(wanted):
+            return self.runner.run(tasks, done=record)
 
     def _record(self, outcome: Outcome) -> None:
         path = uri.below(outcome.target, self.replica.root)

@@ -128,7 +128,7 @@ class Attempts:
                 raise
 
     def _sync(self, state: JobState, job: Job, checkpoint: Checkpoint, level: int) -> None:
-        request = replace(job.request, source=checkpoint.path)
+        request = replace(job.request, source=checkpoint.path, follows=True)
         report = sync(request, named(state.label, self.notify), self.runners.share(level))
         state.failures.forget()
         with self.lock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from cpreplicate.core.path_columns import texts, without
 from cpreplicate.errors import LeaseHeld, Refused, TargetGone
 from cpreplicate.operations.change.change import some
 from cpreplicate.operations.sync.copy import Executed
@@ -16,6 +17,13 @@ from cpreplicate.protocol import needed, publication
 from cpreplicate.protocol.lease import JUST_CHECKED
 from cpreplicate.protocol.manifest import Manifest
 from cpreplicate.runners import EngineLost
+
+
+class Abandoned(NamedTuple):
+    """The checkpoints from which a run turned, and the files that it copied for them only."""
+
+    checkpoints: Sequence[str] = ()
+    files: Sequence[str] = ()
 
 
 class CleanedUp(NamedTuple):
@@ -29,30 +37,41 @@ class CleanedUp(NamedTuple):
     is_lease_lost: bool = False
 
 
-def clean_up(work: Work, executed: Executed, listed: Manifest) -> CleanedUp:
+def clean_up(work: Work, executed: Executed, listed: Manifest, abandoned: Abandoned) -> CleanedUp:
     """Carry out step 6: delete the old `_metadata` first, then files and packs that are not used.
 
     Then remove the journal, if the manifest `listed` and those of other checkpoints replace it.
     """
-    cleaned = _delete_old(work, executed.unused_packs)
+    cleaned = _delete_old(work, executed.unused_packs, abandoned)
     if cleaned.undeleted or cleaned.warnings:
         return cleaned
     return _end_journal(work, executed, listed)
 
 
-def _delete_old(work: Work, unused_packs: Sequence[str]) -> CleanedUp:
+def _unneeded(work: Work, files: Sequence[str]) -> list[str]:
+    """Return those of these files that no checkpoint needs that stays in the directory."""
+    if not files:
+        return []
+    gone = {*work.plan.dropped, work.plan.checkpoint}
+    stays = needed.needed(work.replica, work.change.state, gone)
+    unneeded: list[str] = without(texts(files), stays).to_pylist()
+    return unneeded
+
+
+def _delete_old(work: Work, unused_packs: Sequence[str], abandoned: Abandoned) -> CleanedUp:
     change, plan = work.change, work.plan
     committed = f"{plan.checkpoint} was committed before that"
     targets = [*(action.target for action in plan.deletes), *unused_packs]
     try:
         change.lease.check(JUST_CHECKED)  # it was before the commit
+        targets += _unneeded(work, abandoned.files)
         if targets or plan.dropped:
             needed.refuse_later(change.replica, change.state, {*plan.dropped, plan.checkpoint})
         for name in plan.dropped:
             publication.withdraw(change.replica, name)
         if work.request.async_deletes:
             return CleanedUp(tuple(targets))
-        return CleanedUp(warnings=_delete(work, targets))
+        return CleanedUp(warnings=_delete(work, targets, abandoned.checkpoints))
     except (LeaseHeld, TargetGone, EngineLost) as error:
         left = f"{committed}. Files that were to be deleted are left to `sweep`"
         return CleanedUp((), (f"{error}. {left}",), isinstance(error, LeaseHeld))
@@ -64,13 +83,13 @@ def _delete_old(work: Work, unused_packs: Sequence[str]) -> CleanedUp:
         return CleanedUp(warnings=(f"{error}. {left}",))
 
 
-def _delete(work: Work, targets: Sequence[str]) -> tuple[str, ...]:
+def _delete(work: Work, targets: Sequence[str], left: Sequence[str]) -> tuple[str, ...]:
     change, plan = work.change, work.plan
     if plan.deletes:
         needed_by = ", ".join(plan.dropped) or "the former checkpoint"
         change.notify(f"deleting {len(plan.deletes)} files that only {needed_by} needed")
     failed = change.delete(targets)
-    gone = (*plan.dropped, *change.state.stale)
+    gone = (*plan.dropped, *change.state.stale, *left)
     failed += change.forget(name for name in gone if name != plan.checkpoint)
     if not failed:
         return ()

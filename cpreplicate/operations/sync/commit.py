@@ -82,17 +82,30 @@ class Committing:
 
 
 @contextmanager
-def committing(work: Work) -> Iterator[Committing]:
-    """Claim the directory, record what is about to change, and prepare the commit.
-
-    What has not appeared when the block ends is removed.
-    """
+def claiming(work: Work) -> Iterator[None]:
+    """Claim the directory and record what is about to change, before anything is changed."""
     change, plan = work.change, work.plan
     work.replica.keep_unfinished()
     paths = list(_changed_paths(plan, change.journal.pack_stem))
-    claiming = change.recording(paths, work.left_over(plan.members), lambda: claim(work))
-    with claiming, ExitStack() as resources:
+    with change.recording(paths, work.left_over(plan.members), lambda: claim(work)):
+        yield
+
+
+@contextmanager
+def committing(work: Work) -> Iterator[Committing]:
+    """Prepare the commit. What has not appeared when the block ends is removed."""
+    with ExitStack() as resources:
         yield Committing(work, resources)
+
+
+def record_turn(work: Work, former: Work) -> None:
+    """Record what is about to change beside what the former work of this run changes."""
+    stem = work.change.journal.pack_stem
+    paths = dict.fromkeys(_changed_paths(work.plan, stem))
+    for path in _changed_paths(former.plan, stem):
+        paths.pop(path, None)
+    if paths:
+        work.change.journal.plan(list(paths))
 
 
 def claim(work: Work) -> None:

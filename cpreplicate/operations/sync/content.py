@@ -25,15 +25,15 @@ DIFFERS = "damaged: its content is not the recorded one"
 EQUAL = "was here before, equal to the source's"
 
 
-def compare_content(work: Work) -> Work:
+def compare_content(work: Work, is_first: bool = True) -> Work:
     """Compare kept files with their record if that was asked for, and files of other programs.
 
-    Returns the work that follows from what is found. Nothing is copied before. Raises `CopyFailed`
-    if a file of the replica cannot be read, and `Refused` if a file of another program would be
-    replaced.
+    Returns the work that follows from what is found. Nothing is copied before. Kept files are
+    compared before the first checkpoint of a run only. Raises `CopyFailed` if a file of the replica
+    cannot be read, and `Refused` if a file of another program would be replaced.
     """
     change = work.change
-    if work.request.check_content and (found := damaged(work)):
+    if is_first and work.request.check_content and (found := damaged(work)):
         change.ledger.distrust(found)
         # made anew: a pack of which too much is damaged is not needed any more, or moves
         work = Work.of(change, work.source_state)

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from cpreplicate.operations.change.change import some
 from cpreplicate.operations.sync.plan import earlier_replicas
 from cpreplicate.operations.sync.plan.work import Work
 from cpreplicate.operations.sync.source.lacking import refuse_lacking
+from cpreplicate.operations.sync.source.newer import Following
 from cpreplicate.operations.sync.source.state import SourceState
 from cpreplicate.operations.sync.tasks import copies, repack_tasks
 from cpreplicate.operations.verify.compare import errors_of
@@ -49,18 +50,21 @@ class Executed(NamedTuple):
 _NO_OTHER_LENGTH = np.iinfo(np.int64).max
 
 
-def copy_missing(work: Work) -> Executed:
+def copy_missing(work: Work, following: Following) -> Executed | None:
     """Carry out steps 2 to 4: copy what the replica lacks, and repack.
 
-    Raises on any failure, so that nothing is committed or deleted.
+    Returns None if the run turned to a newer checkpoint meanwhile. Raises on any failure, so that
+    nothing is committed or deleted.
     """
     began = time.monotonic()
-    outcomes: list[Outcome] = []
+    outcomes = list(work.before.copied.values())
     plan = work.plan
     if plan.reused:
-        outcomes += _copied_within_target(work)
+        outcomes += _copied_within_target(work, following)
         plan = reusing(plan, _reused(work, outcomes))
-    outcomes += _copied_from_source(work, plan)
+    outcomes += _copied_from_source(work, plan, following)
+    if following.newer is not None:
+        return None
     if plan.repacks:
         count = len(plan.repacks)
         amount = sizes.size(total(plan.repacks))
@@ -84,21 +88,23 @@ def _as_written(work: Work, plan: Plan, outcomes: Sequence[Outcome]) -> Executed
     members = MemberTable.of(dict(_members(outcomes, work.replica)))
     if not members:
         return Executed(plan, plan.members, files)
-    lengths, unused = _packs_as_they_lie(members, work.replica, work.change.journal.pack_stem)
+    lengths, unused = _packs_as_they_lie(members, work)
     return Executed(plan, MemberTable.merged([plan.members, members]), files, lengths, unused)
 
 
-def _copied_within_target(work: Work) -> list[Outcome]:
+def _copied_within_target(work: Work, following: Following) -> list[Outcome]:
     """Copy what replicas of earlier jobs hold, under their leases. Return what succeeded."""
     change, plan = work.change, work.plan
     done: list[Outcome] = []
     with earlier_replicas.leased(plan.reused, work.request.sides.target, change.notify) as usable:
         stem = change.journal.pack_stem
+        usable = {path: place for path, place in usable.items() if path not in work.before.copied}
         tasks = earlier_replicas.tasks(usable, work.replica, plan.packed, stem)
         if tasks:
             amount = sizes.size(sum(place.length for place in usable.values()))
             change.notify(f"copying {len(tasks)} files, {amount}, from replicas of earlier jobs")
-            done = change.write(tasks)
+            with following.copying(plan, texts(usable)):
+                done = change.write(tasks, following.done)
     if failed := list(errors_of(done)):
         change.notify(
             f"{len(failed)} files cannot be copied from replicas of earlier jobs, and are copied"
@@ -113,18 +119,32 @@ def _reused(work: Work, copied: Sequence[Outcome]) -> dict[str, TargetCopy]:
     return {path: place for path, place in work.plan.reused.items() if path in paths}
 
 
-def _copied_from_source(work: Work, plan: Plan) -> list[Outcome]:
-    """Copy what the plan does not copy within the target. Raise if a copy failed."""
-    if len(plan.copies) == len(plan.reused):
+def _copied_from_source(work: Work, plan: Plan, following: Following) -> list[Outcome]:
+    """Copy what the plan does not copy within the target, and what is not copied yet.
+
+    Raises if a copy failed, unless the run turned to a checkpoint that does not need its file.
+    """
+    if following.newer is not None:
         return []
-    change = work.change
-    token, stem = change.lease.token, change.journal.pack_stem
-    tasks = copies(plan, work.source_state, work.replica, token, stem)
-    packed = len(plan.packed.difference(plan.reused))
+    change, token = work.change, work.change.lease.token
+    stem = change.journal.pack_stem
+    tasks = copies(plan, work.source_state, work.replica, token, stem, work.before.copied)
+    if not len(tasks):
+        return []
+    packed = int(tasks.is_packed().sum())
     into_packs = f", {packed} of them into packs" if packed else ""
     amount = sizes.size(int(tasks.sizes().sum()))
     change.notify(f"copying {len(tasks)} files, {amount}{into_packs}")
-    return _without_failures(tasks, change.write(tasks), work)
+    with following.copying(plan, tasks.planned.files.paths):
+        outcomes = change.write(tasks, following.done, following.wanted)
+    for outcome in outcomes:
+        following.done(outcome)
+    is_lost = any(outcome.missing for outcome in outcomes)
+    if following.newer is None and not (is_lost and following.settle()):
+        return _without_failures(tasks, outcomes, work)
+    if failed := list(errors_of(filter(following.is_still_failed, outcomes))):
+        _refuse_failures(failed, len(tasks), work)
+    return outcomes
 
 
 def _move_members(work: Work) -> list[Outcome]:
@@ -154,15 +174,19 @@ def _without_failures(tasks: Sequence[Copy], outcomes: list[Outcome], work: Work
     _raise_if_incomplete(tasks, outcomes, work.source_state)
     failed = list(errors_of(outcomes))
     if failed or len(outcomes) != len(tasks):
-        # If the lease cannot be read, the failure of the copies matters more.
-        with suppress(OSError):
-            work.change.lease.check()
-        raise CopyFailed(
-            f"{len(failed) or 'some'} of {len(tasks)} copies failed. {work.plan.checkpoint} was not"
-            " committed and nothing was deleted. Running again copies only what is missing. "
-            + some(failed)
-        )
+        _refuse_failures(failed, len(tasks), work)
     return outcomes
+
+
+def _refuse_failures(failed: Sequence[str], count: int, work: Work) -> NoReturn:
+    # If the lease cannot be read, the failure of the copies matters more.
+    with suppress(OSError):
+        work.change.lease.check()
+    raise CopyFailed(
+        f"{len(failed) or 'some'} of {count} copies failed. {work.plan.checkpoint} was not"
+        " committed and nothing was deleted. Running again copies only what is missing. "
+        + some(failed)
+    )
 
 
 def _members(outcomes: Iterable[Outcome], replica: Replica) -> Iterator[tuple[str, Member]]:
@@ -174,15 +198,18 @@ def _members(outcomes: Iterable[Outcome], replica: Replica) -> Iterator[tuple[st
             yield path, Member(pack, outcome.offset, outcome.bytes, outcome.crc32c)
 
 
-def _packs_as_they_lie(
-    members: MemberTable, replica: Replica, pack_stem: str
-) -> tuple[dict[str, int], tuple[str, ...]]:
+def _packs_as_they_lie(members: MemberTable, work: Work) -> tuple[dict[str, int], tuple[str, ...]]:
     """Return the length of each pack of these members, and the packs of the run without members.
 
-    Raises `CopyFailed` if a pack does not end where its last member ends.
+    Raises `CopyFailed` if a pack does not end where its last member ends, which may be one of a
+    checkpoint from which the run turned.
     """
+    replica, pack_stem = work.replica, work.change.journal.pack_stem
     present = replica.present([PACKED])
-    lengths = packs.extents(members)
+    lengths = {
+        pack: max(length, work.before.packs.get(pack, 0))
+        for pack, length in packs.extents(members).items()
+    }
     wrong = [
         f"{replica.uri_of(pack)} has {present.get(pack)} bytes after {length} were written"
         for pack, length in lengths.items()

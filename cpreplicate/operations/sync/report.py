@@ -33,9 +33,10 @@ class Report:
     with which a sync would end before it carries out the plan. `completed` is when the checkpoint
     was completed at the source, in seconds since the epoch, None if that is not known. `positions`
     are those of a plan that is only shown. `phases` are parts of `seconds`: `read` until the plan
-    was made, `copy` and `delete` in the runner, and `other`, such as the commit. `is_plan`: the
-    plan is only shown. `groups` are its actions by operator and reason then. `is_lease_lost`:
-    another run has taken the replica over since the commit, and deletes what is left.
+    was made, `copy` and `delete` in the runner, and `other`, such as the commit. `turned_from` are
+    the checkpoints that were begun, and left for a newer one. `is_plan`: the plan is only shown.
+    `groups` are its actions by operator and reason then. `is_lease_lost`: another run has taken the
+    replica over since the commit, and deletes what is left.
     """
 
     plan: Plan
@@ -49,6 +50,7 @@ class Report:
     completed: float | None = None
     positions: CheckpointPositions | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
+    turned_from: tuple[str, ...] = ()
     is_plan: bool = False
     groups: tuple[Group, ...] = ()
     is_lease_lost: bool = False

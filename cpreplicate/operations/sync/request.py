@@ -16,6 +16,7 @@ from cpreplicate.protocol.retention_record import stated_by
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Sides
 
+LOOK_EVERY = 5.0  # seconds: a look lists the directory of the job once
 SUBSUMPTION_WAIT = 2.0  # seconds: Flink deletes a checkpoint's files after its `_metadata`
 
 
@@ -47,7 +48,9 @@ class SyncRequest(SyncSettings):
     `stated_by` is what states the policy of `keep`. `repair`: the replica keeps the checkpoint
     already, and gets what it lacks of it again; none is published or withdrawn.
     `subsumption_wait`: if the source lacks files, its `_metadata` is looked for again after so many
-    seconds, to distinguish a subsumed checkpoint from an incomplete one.
+    seconds, to distinguish a subsumed checkpoint from an incomplete one. While files are copied
+    from a job's directory, newer checkpoints are looked for every `look_every` seconds. `follows`:
+    so they are though the source is a checkpoint, the newest one that a service knows.
     """
 
     source: str
@@ -61,6 +64,8 @@ class SyncRequest(SyncSettings):
     repair: bool = False
     packing: PackOptions = field(default=PackOptions())
     subsumption_wait: float = field(default_factory=lambda: SUBSUMPTION_WAIT)
+    follows: bool = False
+    look_every: float = field(default_factory=lambda: LOOK_EVERY)
 
     @property
     def stated(self) -> Stated | None:

@@ -9,20 +9,22 @@ import logging
 import time
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from cpreplicate.core import sizes
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.plan import Plan, total
-from cpreplicate.operations.change.change import opened
+from cpreplicate.errors import SourceMovedOn
+from cpreplicate.operations.change.change import Change, opened
 from cpreplicate.operations.change.log_context import begin_checkpoint
 from cpreplicate.operations.change.space import refuse_no_space
 from cpreplicate.operations.sync.checks import examined
-from cpreplicate.operations.sync.clean_up import CleanedUp, clean_up
-from cpreplicate.operations.sync.commit import claim, committing
+from cpreplicate.operations.sync.clean_up import Abandoned, CleanedUp, clean_up
+from cpreplicate.operations.sync.commit import claim, claiming, committing, record_turn
 from cpreplicate.operations.sync.content import compare_content
 from cpreplicate.operations.sync.copy import Executed, copy_missing
 from cpreplicate.operations.sync.plan.plan import is_done, is_recorded, make_plan, policy_of_run
-from cpreplicate.operations.sync.plan.work import Work
+from cpreplicate.operations.sync.plan.work import NOTHING, Before, Work
 from cpreplicate.operations.sync.report import (
     Report,
     phases,
@@ -32,10 +34,12 @@ from cpreplicate.operations.sync.report import (
 )
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source.lacking import refuse_incomplete
+from cpreplicate.operations.sync.source.newer import Following
 from cpreplicate.operations.sync.source.state import SourceState, read_source, target_replica
 from cpreplicate.protocol import same_place
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.ledger import Ledger
+from cpreplicate.protocol.manifest import Manifest
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import Runner, TimedRunner, choose_runner
@@ -67,43 +71,119 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
     check_again = partial(_checked_again, source_state, state)
     with opened(replica, check_again, request.lock_wait, notify, absent) as change:
         # Step 2, copy, begins with the plan
-        work = Work.of(change, source_state)
-        planned = report_of(work.plan, source_state, started)
-        refuse_to_keep_less(planned, request)
-        refuse_too_many_deletes(planned, change.state, request)
-        refuse_incomplete(work.plan, source_state)
-        if is_done(work.plan, change.state, change.ledger, source_state):
-            return planned
+        following = Following(source_state, notify)
+        work = _first(change, source_state, following)
+        if is_done(work.plan, change.state, change.ledger, work.source_state):
+            return report_of(work.plan, work.source_state, started)
         refuse_no_space(work.plan, replica)
         read = time.monotonic() - started
         runner = TimedRunner(shared or _runner_for(work.plan, request))
         with change.running(runner):
-            executed, cleaned_up = _carry_out(work)
+            done = _carry_out(work, following)
 
-    report = report_of(executed.plan, source_state, started)
+    report = report_of(done.executed.plan, done.source_state, started)
     return replace(
         report,
-        committed=executed.plan.publish,
+        committed=done.executed.plan.publish,
         runner=runner.name,
-        undeleted=cleaned_up.undeleted,
-        warnings=report.warnings + cleaned_up.warnings,
-        is_lease_lost=cleaned_up.is_lease_lost,
+        undeleted=done.cleaned_up.undeleted,
+        warnings=report.warnings + done.cleaned_up.warnings,
+        is_lease_lost=done.cleaned_up.is_lease_lost,
         phases=phases(read, runner, report.seconds),
+        turned_from=following.turns.names,
     )
 
 
-def _carry_out(work: Work) -> tuple[Executed, CleanedUp]:
+class _CarriedOut(NamedTuple):
+    """What was carried out, and the state of the source in the end."""
+
+    executed: Executed
+    source_state: SourceState
+    cleaned_up: CleanedUp
+
+
+def _first(change: Change, source_state: SourceState, following: Following) -> Work:
+    """Return the work to begin with. If the checkpoint begins to vanish, it is a newer one's."""
+    try:
+        return _planned(change, source_state)
+    except SourceMovedOn:
+        if not following.settle():
+            raise
+        return _next(change, following)
+
+
+def _next(change: Change, following: Following) -> Work:
+    """Return the work of the checkpoint to which the run has turned."""
+    while True:
+        source_state = following.take()
+        before = Before(following.copied, following.begun, following.packs)
+        target_replica(source_state)  # its names are refused as those of the first one
+        examined(source_state, change.replica, change.state)
+        try:
+            work = _planned(change, source_state, before)
+        except SourceMovedOn:
+            if not following.settle():
+                raise
+        else:
+            refuse_no_space(work.remaining, change.replica)
+            return work
+
+
+def _planned(
+    change: Change,
+    source_state: SourceState,
+    before: Before = NOTHING,
+) -> Work:
+    """Return the work of a checkpoint. Raise if it must not be carried out, or cannot be."""
+    begin_checkpoint(source_state.placement.name)
+    work, request = Work.of(change, source_state, before), source_state.request
+    report = report_of(work.plan, source_state, time.monotonic())
+    refuse_to_keep_less(report, request)
+    refuse_too_many_deletes(report, change.state, request)
+    refuse_incomplete(work.plan, source_state)
+    return work
+
+
+def _compared(work: Work, following: Following, is_first: bool) -> Work:
+    """Return the work after what is there was compared. A file that vanished makes it turn."""
+    while True:
+        try:
+            return compare_content(work, is_first)
+        except SourceMovedOn:
+            if not following.settle():
+                raise
+            work = _next(work.change, following)
+
+
+def _carry_out(work: Work, following: Following) -> _CarriedOut:
     """Carry out steps 2 to 6. What raises does so before anything is deleted."""
     _log_plan(work.plan)
-    work = compare_content(work)
+    work = _compared(work, following, is_first=True)
     plan, change = work.plan, work.change
     if plan.empty and is_recorded(plan, change.state, change.ledger):
         claim(work)
-        return Executed(plan, plan.members), CleanedUp()
-    with committing(work) as commit:  # the marker and the journal, before anything else
-        executed = copy_missing(work)  # steps 2, copy; 3, compare; and 4, source
-        listed = commit.publish(executed)  # step 5, commit
-    return executed, clean_up(work, executed, listed)  # step 6, delete
+        return _CarriedOut(Executed(plan, plan.members), work.source_state, CleanedUp())
+    with claiming(work), following.looking():  # the marker and the journal, before anything else
+        while (committed := _committed(work, following)) is None:
+            former, work = work, _compared(_next(change, following), following, False)
+            record_turn(work, former)
+            _log_plan(work.plan)
+    executed, listed = committed
+    abandoned = Abandoned(following.turns.names, following.abandoned())
+    cleaned_up = clean_up(work, executed, listed, abandoned)  # step 6, delete
+    return _CarriedOut(executed, work.source_state, cleaned_up)
+
+
+def _committed(work: Work, following: Following) -> tuple[Executed, Manifest] | None:
+    """Carry out steps 2 to 5. Return None if the run turns to a newer checkpoint instead."""
+    try:
+        with committing(work) as commit:
+            executed = copy_missing(work, following)  # steps 2, copy; 3, compare; and 4, source
+            return None if executed is None else (executed, commit.publish(executed))  # step 5
+    except SourceMovedOn:
+        if not following.settle():
+            raise
+        return None
 
 
 def _runner_for(plan: Plan, request: SyncRequest) -> Runner:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from cpreplicate.core.path_columns import rows_of, texts
+from collections.abc import Container
+
+import numpy as np
+import pyarrow.compute as pc
+
+from cpreplicate.core.closure import FileTable
+from cpreplicate.core.path_columns import Numbers, rows_of, texts
 from cpreplicate.core.plan import Plan
 from cpreplicate.operations.sync.source.state import SourceState
 from cpreplicate.protocol.lease import LeaseToken
@@ -11,18 +17,40 @@ from cpreplicate.runners import Copies, Copy, Part, Planned
 
 
 def copies(
-    plan: Plan, source_state: SourceState, replica: Replica, token: LeaseToken, pack_stem: str
+    plan: Plan,
+    source_state: SourceState,
+    replica: Replica,
+    token: LeaseToken,
+    pack_stem: str,
+    copied: Container[str] = (),
 ) -> Copies:
-    """Return the copies from the source as tasks for a runner.
+    """Return the copies from the source as tasks for a runner, but for those that are `copied`.
 
     Paths of packs begin with `pack_stem`.
     """
-    targets = (row.target for row in plan.copies if row.target not in plan.reused)
+    rows = (row.target for row in plan.copies if row.target not in plan.reused)
+    targets = (target for target in rows if target not in copied)
     is_copied = rows_of(source_state.needed.paths, texts(targets)) >= 0
     files = source_state.needed.take(is_copied)
+    files = files.take(soonest_first(files, source_state.placement.name))
     origin = f"{source_state.source.job_root}/" if source_state.source.job_root else ""
     root, stem = replica.uri_of("x")[:-1], replica.uri_of(pack_stem)
     return Copies(Planned(origin, root, files, token, stem, plan.packed))
+
+
+def soonest_first(files: FileTable, checkpoint: str) -> Numbers:
+    """Return the order in which files are copied: those first that no other checkpoint needs.
+
+    They go with their checkpoint. If it is subsumed while the others are copied, these may still be
+    there for the next one, and it can be completed: docs/lab/turns.md.
+    """
+    return np.argsort(~is_own(files, checkpoint), kind="stable")
+
+
+def is_own(files: FileTable, checkpoint: str) -> Numbers:
+    """Return which files lie in the directory of their checkpoint."""
+    own: Numbers = pc.starts_with(files.paths, f"{checkpoint}/").to_numpy(zero_copy_only=False)
+    return own
 
 
 def repack_tasks(plan: Plan, replica: Replica, pack_stem: str) -> list[Copy]:

@@ -165,6 +165,8 @@ def _result(result: Report) -> str:
         outcome = f"repaired {checkpoint}; no other checkpoint was published or withdrawn"
     elif result.committed:
         outcome = f"committed {checkpoint}"
+        if result.turned_from:
+            outcome += f"; turned to it from {', '.join(result.turned_from[-3:])}"
     else:
         outcome = "cleaned up; the checkpoint was committed before"
     left = len(result.undeleted)
@@ -199,6 +201,7 @@ def fields(report: Report, actions: bool = False) -> dict[str, Any]:
             "recorded": retention_fields(plan.policy.recorded),
         },
         "committed": report.committed,
+        "turned_from": list(report.turned_from),
         "undeleted": len(report.undeleted),
         "runner": report.runner,
         "seconds": round(report.seconds, 3),

@@ -101,7 +101,16 @@ def test_content_and_sample_are_the_share_of_a_sample(words, share):
     [
         (
             SyncRequest,
-            {"sides", "keep", "stated_by", "packing", "execution", "subsumption_wait"},
+            {
+                "sides",
+                "keep",
+                "stated_by",
+                "packing",
+                "execution",
+                "subsumption_wait",
+                "follows",
+                "look_every",
+            },
             "sync",
         ),
         (Retention, set(), "sync"),

@@ -1,5 +1,6 @@
 """The text of a plan: its actions by operator and reason."""
 
+import json
 from dataclasses import replace
 
 from cpreplicate.core.plan import Plan
@@ -74,3 +75,10 @@ def test_why_the_paths_are_what_they_are_is_a_detail():
         assert "paths       relative: metadata v6: safe" in FORMS.text(report)
     finally:
         log.configure(log.LogSettings())
+
+
+def test_a_run_that_turned_names_the_checkpoints_that_it_left():
+    left = ("chk-7", "chk-8", "chk-9", "chk-10")
+    done = plain(committed=True, runner="inline", turned_from=left)
+    assert "committed chk-1; turned to it from chk-8, chk-9, chk-10 (inline" in FORMS.text(done)
+    assert json.loads(FORMS.json(done))["turned_from"] == list(left)

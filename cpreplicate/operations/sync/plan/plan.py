@@ -51,11 +51,33 @@ from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 
 
-def make_plan(source_state: SourceState, replica: Replica, state: State, ledger: Ledger) -> Plan:
+class Copied(NamedTuple):
+    """What the run has copied of a checkpoint before it was planned, by the path in the replica.
+
+    `plain` are files, and `packed` members of packs. At the paths that were `begun` lies what this
+    run has written, or nothing.
+    """
+
+    plain: frozenset[str]
+    packed: frozenset[str]
+    begun: Texts
+
+
+NOTHING = Copied(frozenset(), frozenset(), texts(()))
+
+
+def make_plan(
+    source_state: SourceState,
+    replica: Replica,
+    state: State,
+    ledger: Ledger,
+    copied: Copied = NOTHING,
+) -> Plan:
     """Return what makes the replica hold the source's checkpoint.
 
     Compares the files that the checkpoint needs with those that the replica's committed checkpoints
-    reference, and those that are present. Raises `Refused` if the replica must not be changed.
+    reference, and those that are present. What is `copied` is among the copies, as if it were not
+    there yet. Raises `Refused` if the replica must not be changed.
     """
     request = source_state.request
     if seal.NAME in state.own:
@@ -67,7 +89,7 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
     places = _directories(source_state, state.committed, ledger)
     refuse_links(places, replica)
     committed = [each.as_committed(state.records[each.name].completed) for each in state.committed]
-    present = replica.present(places)
+    present = replica.present(places).without(copied.begun)
     members = ledger.whole_members(present)
     split = copies_and_keeps(source_state.needed, committed, present, ledger.files, members)
     packing = _packing(source_state, request)
@@ -75,6 +97,7 @@ def make_plan(source_state: SourceState, replica: Replica, state: State, ledger:
     if packing.mode != "off":
         plain = _had_as_files(split.copies, committed, present, ledger)
         packed = packs.to_pack(split.copies, source_state.needed, plain, packing)
+        packed = packed - copied.plain | copied.packed
     moving = NO_MEMBERS
     if repaired is None:
         moving = packs.to_repack(split.members, present, packing)

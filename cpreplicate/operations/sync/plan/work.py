@@ -2,38 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from cpreplicate.core.ledger import MemberTable
 from cpreplicate.core.path_columns import Texts, texts, without
 from cpreplicate.core.plan import Plan
 from cpreplicate.operations.change.change import Change
 from cpreplicate.operations.sync.plan.earlier_replicas import with_earlier_replicas
-from cpreplicate.operations.sync.plan.plan import make_plan
+from cpreplicate.operations.sync.plan.plan import Copied, make_plan
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source.state import SourceState
 from cpreplicate.protocol.held import HeldReplica
+from cpreplicate.runners import Outcome
+
+
+class Before(NamedTuple):
+    """What a run did for checkpoints from which it turned, by the path in the replica.
+
+    `copied` are the outcomes of the copies that the next checkpoint needs, `begun` the paths to
+    which files were copied or begun to be, and `packs` where the packs end that were written.
+    """
+
+    copied: Mapping[str, Outcome] = {}
+    begun: Texts = texts(())
+    packs: Mapping[str, int] = {}
+
+
+NOTHING = Before()
 
 
 @dataclass(frozen=True)
 class Work:
-    """A plan that is carried out by a change of the replica. Neither step of it changes the plan:
-    each returns what it did.
+    """A plan that is carried out by a change of the replica. No step of it changes the plan: each
+    returns what it did. `before` is what the run did for former checkpoints.
     """
 
     change: Change
     source_state: SourceState
     plan: Plan
+    before: Before = NOTHING
 
     @classmethod
-    def of(cls, change: Change, source_state: SourceState) -> Work:
+    def of(cls, change: Change, source_state: SourceState, before: Before = NOTHING) -> Work:
         """Return the work that the source and the replica need. Raises as `make_plan`.
 
         Files come from replicas of earlier jobs where these hold them.
         """
-        plan = make_plan(source_state, change.replica, change.state, change.ledger)
-        return cls(change, source_state, with_earlier_replicas(plan, source_state, change.notify))
+        copied = before.copied
+        packed = frozenset(path for path, outcome in copied.items() if outcome.pack is not None)
+        known = Copied(frozenset(copied) - packed, packed, before.begun)
+        plan = make_plan(source_state, change.replica, change.state, change.ledger, known)
+        plan = with_earlier_replicas(plan, source_state, change.notify)
+        return cls(change, source_state, plan, before)
+
+    @property
+    def remaining(self) -> Plan:
+        """The plan, without the copies that the run has made already."""
+        plan, copied = self.plan, self.before.copied
+        copies = tuple(row for row in plan.copies if row.target not in copied)
+        return replace(plan, copies=copies, packed=plan.packed.difference(copied))
 
     @property
     def request(self) -> SyncRequest:

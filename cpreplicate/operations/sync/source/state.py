@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, FileTable, closure
 from cpreplicate.core.path_columns import Texts
-from cpreplicate.core.placement import Placement
+from cpreplicate.core.placement import METADATA, Placement
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import incomplete
@@ -44,14 +44,20 @@ class SourceState:
     needed: FileTable
 
 
-def read_source(request: SyncRequest) -> SourceState:
+def read_source(request: SyncRequest, known: Source | None = None) -> SourceState:
     """Return the state of the source: find the checkpoint, read it, and place its closure.
 
-    Raises `NotThere`, `MetadataError` and `Refused`.
+    `known` is a checkpoint of it that was found already. Raises `NotThere`, `MetadataError` and
+    `Refused`.
     """
     side = request.sides.source
-    source = _found(request)
-    file = read_metadata(source.checkpoint, side)
+    source = known or _found(request)
+    try:
+        file = read_metadata(source.checkpoint, side)
+    except NotThere:
+        if known is not None or not is_followed(request, source):
+            raise
+        return read_source(request, _found(request))  # it was subsumed since it was found
     files = closure(file.metadata, request.remaps)
     _refuse_other_roots(files, source, request)
     _refuse_unusable_sources(files, side)
@@ -66,6 +72,18 @@ def read_source(request: SyncRequest) -> SourceState:
         placement=placement,
         needed=placement.place_all(files.files, files.plain),
     )
+
+
+def is_followed(request: SyncRequest, source: Source) -> bool:
+    """Return whether a newer checkpoint of the job may replace the one that is copied.
+
+    A checkpoint that the operator names is the one that is wanted, and a savepoint has no newer
+    ones.
+    """
+    if source.job_root is None or request.repair:
+        return False
+    named = uri.parent(request.source) if uri.name(request.source) == METADATA else request.source
+    return request.follows or named != source.checkpoint
 
 
 def _found(request: SyncRequest) -> Source:

@@ -1,0 +1,43 @@
+"""What services print of each checkpoint that they replicated."""
+
+import json
+
+import pytest
+
+from cpreplicate.cli.running.services import showing_one
+from cpreplicate.operations.jobs.attempt import Replicated
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
+from cpreplicate.runners import ExecutionOptions
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES, NEXT
+
+
+@pytest.fixture
+def replicate(tmp_path):
+    request = SyncRequest(
+        f"file:{tmp_path}/dcA/{JOB}",
+        f"file:{tmp_path}/dcB",
+        execution=ExecutionOptions(runner="inline"),
+    )
+
+    def replicate(number, files):
+        write_checkpoint(tmp_path / "dcA", number, files)
+        return Replicated(JOB, JOB, sync(request, lambda _line: None))
+
+    return replicate
+
+
+def test_with_ndjson_each_commit_of_a_watch_has_an_object_behind_its_rows(replicate, capsys):
+    show = showing_one("ndjson", "totals")
+    show(replicate(1, FILES))
+    show(replicate(2, NEXT))
+    show(replicate(2, NEXT))  # nothing to do
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    commits = [row for row in rows if "committed" in row]
+    assert [(row["checkpoint"], row["committed"]) for row in commits] == [
+        ("chk-1", True),
+        ("chk-2", True),
+    ]
+    assert rows[-1] == commits[-1]
+    assert all("action" in row for row in rows if row not in commits)

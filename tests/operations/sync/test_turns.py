@@ -1,0 +1,225 @@
+"""A run turns to the newest checkpoint when the one that it copies begins to vanish."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from cpreplicate.core.packs import PackOptions
+from cpreplicate.core.plan import Cap
+from cpreplicate.errors import CopyFailed, SourceMovedOn, TooManyDeletes
+from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.source import newer
+from cpreplicate.operations.sync.sync import sync
+from cpreplicate.operations.verify.verify import ALL, verify
+from cpreplicate.runners.inline import InlineRunner
+from cpreplicate.runners.tasks import Copy, current_wanted
+from cpreplicate.storage import Side, Sides
+from tests.support import checker
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import paths
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("still_source")
+
+SHARED = {f"shared/{number}": 50 for number in range(4)}
+FIRST = {**SHARED, "shared/old": 60, "chk-1/own": 70}
+SECOND = {**SHARED, "shared/new": 80, "chk-2/own": 90}
+
+
+class Job:
+    """A job that retains `retained` checkpoints, and deletes the files that none of them needs."""
+
+    def __init__(self, root: Path, retained: int = 1) -> None:
+        self.root, self._retained = root / "dcA", retained
+        self._checkpoints: dict[int, Mapping[str, int]] = {}
+
+    def complete(self, number: int, files: Mapping[str, int]) -> None:
+        write_checkpoint(self.root, number, files)
+        self._checkpoints[number] = files
+        for gone in sorted(self._checkpoints)[: -self._retained]:
+            del self._checkpoints[gone]
+            (self.root / JOB / f"chk-{gone}" / "_metadata").unlink()
+            shutil.rmtree(self.root / JOB / f"chk-{gone}")
+        needed = {name for files in self._checkpoints.values() for name in files}
+        for path in (self.root / JOB / "shared").iterdir():
+            if f"shared/{path.name}" not in needed:
+                path.unlink()
+
+
+class Meanwhile(InlineRunner):
+    """A runner before each of whose runs of copies a job goes on, as long as it does.
+
+    `copied` are the names of the files that it copied.
+    """
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        super().__init__(Sides())
+        self._steps = list(steps)
+        self.copied: list[str] = []
+
+    def run(self, actions, level=0, done=None):
+        if actions and isinstance(actions[0], Copy) and self._steps:
+            self._steps.pop(0)()
+        outcomes = super().run(actions, level, done)
+        if actions and isinstance(actions[0], Copy):
+            self.copied += [each.target for each in outcomes if each.error is None]
+        return outcomes
+
+
+@pytest.fixture
+def job(tmp_path):
+    job = Job(tmp_path)
+    job.complete(1, FIRST)
+    return job
+
+
+def request_of(job: Job, source: str = "", **options: object) -> SyncRequest:
+    place = f"file:{job.root}/{JOB}{source}"
+    return SyncRequest(place, f"file:{job.root.parent}/dcB", **options)
+
+
+def replicated(
+    job: Job, *steps: Callable[[], object], **options: object
+) -> tuple[Report, Meanwhile]:
+    runner = Meanwhile(*steps)
+    return sync(request_of(job, **options), lambda _line: None, runner), runner
+
+
+def replica_of(job: Job) -> Path:
+    return job.root.parent / "dcB" / JOB
+
+
+def assert_only(job: Job, number: int, files: Mapping[str, int]) -> None:
+    """The replica holds this checkpoint and nothing else, and can be restored."""
+    replica = replica_of(job)
+    own = {f".cpreplicate/chk-{number}{suffix}" for suffix in (".json", ".parquet")}
+    expected = {*files, *own, f"chk-{number}/_metadata", ".cpreplicate/replica.json"}
+    assert paths(replica) == expected
+    assert checker.faults(replica) == []
+    assert verify(f"file:{replica}", None, ALL, lambda _line: None, Side()).restorable
+    assert [each.name for each in replica.glob("chk-*")] == [f"chk-{number}"]
+
+
+def test_a_run_whose_checkpoint_is_subsumed_commits_the_newer_one(job):
+    report, runner = replicated(job, lambda: job.complete(2, SECOND))
+    assert (report.committed, report.plan.checkpoint) == (True, "chk-2")
+    assert report.turned_from == ("chk-1",)
+    assert_only(job, 2, SECOND)
+    assert len(runner.copied) == len(set(runner.copied)) == len(SECOND)
+
+
+def test_what_both_checkpoints_need_is_copied_once_and_counts_as_copied(job):
+    report, runner = replicated(job, lambda: job.complete(2, SECOND))
+    assert {action.target for action in report.plan.copies} == set(SECOND)
+    for name in SHARED:
+        assert sum(target.endswith(name) for target in runner.copied) == 1
+
+
+def test_packs_of_both_are_kept_and_what_only_the_former_needed_is_in_none(job):
+    packing = PackOptions("on")
+    report, _ = replicated(job, lambda: job.complete(2, SECOND), packing=packing)
+    assert report.plan.packed == frozenset(SECOND)
+    replica = replica_of(job)
+    assert verify(f"file:{replica}", None, ALL, lambda _line: None, Side()).restorable
+    again, _ = replicated(job, packing=packing)
+    assert again.plan.empty
+
+
+def test_a_run_turns_as_often_as_it_gains(job):
+    third = {**SHARED, "shared/third": 30, "chk-3/own": 20}
+    steps = [lambda: job.complete(2, SECOND), lambda: job.complete(3, third)]
+    report, _ = replicated(job, *steps)
+    assert report.turned_from == ("chk-1", "chk-2")
+    assert_only(job, 3, third)
+
+
+def test_a_run_that_gains_nothing_on_the_job_ends_with_both_rates(job):
+    def complete(number: int) -> Callable[[], None]:
+        return lambda: job.complete(number, {f"chk-{number}/own": 1000 * number})
+
+    runner = Meanwhile(*map(complete, range(2, 60)))
+    with pytest.raises(SourceMovedOn, match="as fast as they are copied") as caught:
+        sync(request_of(job), lambda _line: None, runner)
+    assert f"turned {newer.MOST_WITHOUT_GAIN} times, from chk-1" in str(caught.value)
+    assert "The copies carried" in str(caught.value)
+    assert "new files came at" in str(caught.value)
+    assert "num-retained" in str(caught.value)
+    assert not (replica_of(job) / "chk-1" / "_metadata").exists()
+
+
+def test_a_checkpoint_that_is_named_is_not_exchanged_for_another(job):
+    runner = Meanwhile(lambda: job.complete(2, SECOND))
+    with pytest.raises(SourceMovedOn, match=r"chk-1 was subsumed"):
+        sync(request_of(job, "/chk-1"), lambda _line: None, runner)
+    assert not list(replica_of(job).glob("chk-*/_metadata"))
+
+
+def test_the_newest_checkpoint_that_a_service_knows_is_exchanged(job):
+    runner = Meanwhile(lambda: job.complete(2, SECOND))
+    request = request_of(job, "/chk-1", follows=True)
+    assert sync(request, lambda _line: None, runner).plan.checkpoint == "chk-2"
+
+
+def test_a_source_that_has_nothing_newer_has_moved_on(job):
+    def delete() -> None:
+        shutil.rmtree(job.root / JOB / "chk-1")
+
+    with pytest.raises(SourceMovedOn, match=r"chk-1 was subsumed"):
+        replicated(job, delete)
+
+
+def test_of_several_that_are_retained_the_first_one_is_finished(tmp_path):
+    job = Job(tmp_path, retained=2)
+    job.complete(1, FIRST)
+    report, _ = replicated(job, lambda: job.complete(2, SECOND))
+    assert (report.plan.checkpoint, report.turned_from) == ("chk-1", ())
+    assert_only(job, 1, FIRST)
+
+
+def test_a_run_turns_to_a_newer_checkpoint_that_leaves_less_to_be_copied(tmp_path):
+    job = Job(tmp_path, retained=2)
+    job.complete(1, {"shared/0": 50, "shared/large": 3_000_000})
+
+    def compacted() -> None:
+        job.complete(2, {"shared/0": 50, "shared/small": 500})
+        wanted = current_wanted()
+        wait_until(lambda: not wanted(f"file:{replica_of(job)}/shared/large"))
+
+    report, runner = replicated(job, compacted, look_every=0.01)
+    assert report.turned_from == ("chk-1",)
+    assert_only(job, 2, {"shared/0": 50, "shared/small": 500})
+    assert not any("large" in target for target in runner.copied)
+
+
+def test_a_subsumed_checkpoint_is_finished_if_the_newer_one_has_all_that_is_left(job):
+    def own_is_copied_and_then_it_is_subsumed() -> None:
+        pass
+
+    first = {**SHARED, "shared/old": 60}
+    job.complete(2, first)
+    report, _ = replicated(job, lambda: job.complete(3, {**first, "shared/new": 1}))
+    assert (report.plan.checkpoint, report.turned_from) == ("chk-2", ())
+    own_is_copied_and_then_it_is_subsumed()
+
+
+def test_the_cap_of_deletes_holds_for_the_checkpoint_that_a_run_turns_to(job):
+    replicated(job)
+    job.complete(2, {**FIRST, "shared/more": 10})
+    small = {"shared/0": 50, "chk-3/own": 5}
+    with pytest.raises(TooManyDeletes):
+        replicated(job, lambda: job.complete(3, small), max_delete=Cap(2))
+    assert (replica_of(job) / "chk-1" / "_metadata").exists()
+
+
+def test_a_copy_that_fails_fails_the_run_if_the_newer_checkpoint_needs_the_file(job):
+    def file_in_the_way() -> None:
+        place = replica_of(job) / "shared" / "0"
+        place.mkdir(parents=True)
+        (place / "x").write_text("")
+        job.complete(2, SECOND)
+
+    with pytest.raises(CopyFailed, match=r"shared/0"):
+        replicated(job, file_in_the_way)
