@@ -13,7 +13,15 @@ from cpreplicate.runners.base import Done, In, Out
 from cpreplicate.runners.batch import perform
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
-from cpreplicate.runners.tasks import Outcome, RunnerStopped, Task, Watcher, current_wanted, size_of
+from cpreplicate.runners.tasks import (
+    Outcome,
+    RunnerStopped,
+    Task,
+    Watcher,
+    current_wanted,
+    is_gone,
+    size_of,
+)
 from cpreplicate.storage import Sides
 from cpreplicate.storage.waiting import cancellation
 
@@ -67,7 +75,9 @@ class InlineRunner:
             time.sleep(PAUSE * 2 ** (again - 1))
             self._progress.retry(len(failed))
             outcomes.update((outcome.target, outcome) for outcome in self._perform(failed, done))
-        self._progress.fail(sum(outcome.is_failure for outcome in outcomes.values()))
+        errors = (outcome for outcome in outcomes.values() if outcome.error is not None)
+        wanted = current_wanted()
+        self._progress.fail(sum(not is_gone(outcome, wanted) for outcome in errors))
         return list(outcomes.values())
 
     def map(
@@ -150,7 +160,7 @@ class _Counter(Watcher):
             self._done(outcome)
         if outcome.error is None:
             self._progress.add(self, files=1, size=outcome.bytes)
-        elif outcome.dropped:
+        elif is_gone(outcome, self._wanted):
             self._progress.expect(-1, -size_of(self._actions[index]))
         else:
             self._progress.add(self, failed=1)

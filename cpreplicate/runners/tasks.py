@@ -112,11 +112,6 @@ class Outcome(NamedTuple):
         return self.error is not None and not is_final
 
     @property
-    def is_failure(self) -> bool:
-        """Whether what was wanted was not done."""
-        return self.error is not None and not self.dropped
-
-    @property
     def has_been_retried(self) -> bool:
         """Whether a storage was tried for as long as `--retry-for` allows."""
         return self.error is not None and self.error.startswith(f"{Unreachable.__name__}: ")
@@ -161,6 +156,13 @@ def dropping(wanted: Wanted | None) -> Iterator[None]:
         yield
     finally:
         _WANTED.reset(token)
+
+
+def is_gone(outcome: Outcome, wanted: Wanted | None) -> bool:
+    """Return whether a copy is not to be made any more: it was dropped, or its file is not there,
+    and the run may turn to a checkpoint that does not need it.
+    """
+    return outcome.dropped or (outcome.missing and wanted is not None)
 
 
 def current_wanted() -> Wanted | None:

@@ -15,7 +15,7 @@ from cpreplicate.runners.base import Done
 from cpreplicate.runners.progress import Progress
 from cpreplicate.runners.spark import clocks
 from cpreplicate.runners.spark.transport import IndexedOutcome, decode_outcomes, encode_outcomes
-from cpreplicate.runners.tasks import Outcome, Task, Wanted, Watcher
+from cpreplicate.runners.tasks import Outcome, Task, Wanted, Watcher, is_gone
 from cpreplicate.storage import Transient
 from cpreplicate.storage.rpc import Answers, RpcAddress, RpcClient
 
@@ -109,7 +109,9 @@ class ProgressReports:
                 if outcome.error is None and index not in finished
             }
             finished.update(fresh)
-            failed = sum(outcome.is_failure for _, outcome in reported)
+            wanted = self._wanted.get(key)
+            errors = (each for _, each in reported if each.error is not None)
+            failed = sum(not is_gone(outcome, wanted) for outcome in errors)
             self._progress.add(
                 key, len(fresh), sum(outcome.bytes for outcome in fresh.values()), moved, failed
             )

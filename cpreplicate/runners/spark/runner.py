@@ -44,6 +44,7 @@ from cpreplicate.runners.tasks import (
     RunnerStopped,
     Task,
     current_wanted,
+    is_gone,
     size_of,
 )
 from cpreplicate.storage import Sides
@@ -118,11 +119,13 @@ class SparkRunner:
                 retried, error = self._stage(left, started, level, _LAST, done)
                 outcomes.update(retried)
         results = [outcomes.get(action.target) or _given_up(action, error) for action in actions]
-        self._progress.fail(sum(outcome.is_failure for outcome in results))
-        dropped = {outcome.target for outcome in results if outcome.dropped}
-        if dropped:
-            gone = [size_of(action) for action in actions if action.target in dropped]
-            self._progress.expect(-len(gone), -sum(gone))
+        wanted = current_wanted()
+        failed = [outcome for outcome in results if outcome.error is not None]
+        gone = {outcome.target for outcome in failed if is_gone(outcome, wanted)}
+        self._progress.fail(len(failed) - len(gone))
+        if gone:
+            sizes = [size_of(action) for action in actions if action.target in gone]
+            self._progress.expect(-len(sizes), -sum(sizes))
         return results
 
     def map(
