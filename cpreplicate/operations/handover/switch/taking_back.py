@@ -14,7 +14,7 @@ from cpreplicate.errors import (
     SwitchUnclear,
 )
 from cpreplicate.flink.control import FlinkControl
-from cpreplicate.operations.handover.switch.ending import ENDED, cancel, wait_for_end
+from cpreplicate.operations.handover.switch.ending import ENDED, cancel, wait_for, wait_for_end
 from cpreplicate.operations.handover.switch.preview import origin_program
 from cpreplicate.operations.handover.switch.programs import named_jar, uploaded
 from cpreplicate.operations.handover.switch.request import Clusters, SwitchRequest
@@ -27,6 +27,8 @@ from cpreplicate.protocol.switch_record import SwitchLog
 from cpreplicate.storage import Side, Transient
 
 _DEAD = (*ENDED, "FAILED", None)
+_RUNS = "RUNNING"
+_UNKNOWN = "not known"
 
 
 def take_back(
@@ -47,13 +49,26 @@ def take_back(
     if record.step == "starting":
         _end_at_target(log, clusters, request, is_refused)
     if record.step == "stopping":
-        state = clusters.origin.state(record.job_id)
-        if state in _DEAD:
+        state = _settled(record.job_id, clusters.origin, request)
+        if state != _RUNS:
             _refuse_no_point(log, state)
         log.write(step="taken back")
         return f"the job {record.job_id} was not stopped, and is {state} at {record.origin}"
     sealed = _unseal(record.replica, request.sync.sides.target)
     return f"{_restart(log, clusters.origin, request, notify)}{sealed}"
+
+
+def _settled(job_id: str, origin: FlinkControl, request: SwitchRequest) -> str:
+    """Return the state of a job that runs or has ended: one that fails may be restarted by Flink.
+
+    A stop with a savepoint that fails makes the job fail, too.
+    """
+
+    def settled() -> str | None:
+        state = origin.state(job_id) or _UNKNOWN
+        return state if state in (_RUNS, _UNKNOWN, "SUSPENDED", *_DEAD) else None
+
+    return wait_for(settled, request, f"the state of the job {job_id} at {origin.url}")
 
 
 def _by_hand(log: SwitchLog) -> str:
@@ -70,10 +85,10 @@ def command_of(log: SwitchLog) -> str:
     return f"flink run -d -s {shlex.quote(log.record.point or '')} JAR"
 
 
-def _refuse_no_point(log: SwitchLog, state: str | None) -> None:
+def _refuse_no_point(log: SwitchLog, state: str) -> None:
     record = log.record
     raise SwitchUnclear(
-        f"{record.name}: the job {record.job_id} is {state or 'not known'} at {record.origin}, and"
+        f"{record.name}: the job {record.job_id} is {state} at {record.origin}, and"
         f" its last point is not known. Its replica is not sealed. Look for its newest checkpoint"
         f" in {record.directory}, and start it from there, or run the same `switch` again"
     )

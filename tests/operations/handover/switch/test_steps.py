@@ -262,6 +262,35 @@ def test_a_target_that_is_lost_after_the_start_is_asked_before_the_job_is_taken_
     assert centres.running() == [done.new_job]
 
 
+@pytest.mark.parametrize(
+    ("last", "error", "text"),
+    [
+        ("RUNNING", NotSwitched, "was not stopped, and is RUNNING"),
+        ("FAILED", SwitchUnclear, "FAILED"),
+    ],
+)
+def test_a_job_that_fails_when_it_is_to_end_is_reported_as_it_is_then(
+    centres: Centres, last: str, error: type[Exception], text: str
+) -> None:
+    class Fails(SimulatedControl):
+        def jobs(self) -> Overview:
+            found = super().jobs()
+            if centres.a.jobs[JOB].state == "FAILING":
+                centres.a.jobs[JOB].state = last
+            return found
+
+    def fail(verb: str) -> None:
+        if verb == "trigger" and centres.a.jobs[JOB].newest > 2:
+            centres.a.jobs[JOB].state = "FAILING"
+            raise FlinkRefused("the savepoint failed", 500)
+
+    centres.a.after = fail
+    failing = Clusters(Fails(centres.a), SimulatedControl(centres.b))
+    with pytest.raises(error, match=text):
+        switch(centres.request(patience=60.0), failing, silent)
+    assert centres.b.jobs == {}
+
+
 class Application(SimulatedControl):
     """A JobManager without jars that ends with its job: its end is reported once."""
 
