@@ -150,6 +150,33 @@ def test_a_run_that_gains_nothing_on_the_job_ends_with_both_rates(job):
     assert not (replica_of(job) / "chk-1" / "_metadata").exists()
 
 
+def test_a_run_of_which_no_file_is_ever_complete_ends_too(job):
+    def complete(number: int) -> Callable[[], None]:
+        return lambda: job.complete(number, {f"chk-{number}/own": 500})
+
+    job.complete(2, {"chk-2/own": 500})
+    runner = Meanwhile(*map(complete, range(3, 90)))
+    with pytest.raises(SourceMovedOn, match="as fast as they are copied"):
+        sync(request_of(job), lambda _line: None, runner)
+    assert runner.copied == []
+
+
+def test_turns_while_the_first_files_are_copied_do_not_count_as_without_gain(tmp_path):
+    job = Job(tmp_path)
+    job.complete(1, {"shared/large": 1_000_000, "chk-1/own": 10})
+
+    def goes_on() -> None:
+        wanted = current_wanted()
+        for number in range(2, 30):
+            seen = wanted.version
+            job.complete(number, {"shared/large": 1_000_000, f"chk-{number}/own": 10 * number})
+            wait_until(lambda seen=seen: wanted.version > seen)
+
+    report, runner = replicated(job, goes_on, look_every=0.001)
+    assert report.plan.checkpoint == "chk-29"
+    assert sum("large" in target for target in runner.copied) == 1
+
+
 def test_a_checkpoint_that_is_named_is_not_exchanged_for_another(job):
     runner = Meanwhile(lambda: job.complete(2, SECOND))
     with pytest.raises(SourceMovedOn, match=r"chk-1 was subsumed"):

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from cpreplicate.core import sizes, uri
 from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify
@@ -38,6 +40,7 @@ from cpreplicate.storage.waiting.side_call import in_thread
 MOST_WITHOUT_GAIN = 8  # turns in a row, none of which left less to be copied than one before
 # of the bytes that are left, one part: a larger `_metadata` is not read for a comparison
 _COMPARED_SHARE = 8
+_MOST_AT_ONCE = 16  # large files that are copied at the same time
 _PAUSE = 0.5  # seconds between two looks, however many files vanish
 _END_SECONDS = 1.0  # for the end of a look at a source that does not answer
 
@@ -55,7 +58,9 @@ class Turns:
 
     `names` are the checkpoints that it turned from. `fresh` are the bytes of files that were new at
     a turn, `least` the fewest bytes that were left to be copied at one, `without_gain` the turns
-    since then. `began` and `last` are when the copies and the last turn began.
+    since then. `least_begun` and `begun_without_gain` are those of the begin of copies: between
+    these, a large file may be copied for long. `began` and `last` are when the copies and the last
+    turn began.
     """
 
     began: float
@@ -64,13 +69,28 @@ class Turns:
     least: float = math.inf
     without_gain: int = 0
     last: float = 0.0
+    least_begun: float = math.inf
+    begun_without_gain: int = 0
 
-    def add(self, former: str, fresh: int, left: int, now: float) -> None:
-        """Count a turn from a checkpoint to one with so many fresh bytes."""
+    def add(self, former: str, fresh: int, left: int, begun: int, now: float) -> None:
+        """Count a turn from a checkpoint to one with so many fresh bytes.
+
+        Up to `begun` bytes of what is left may be copied already, of files that are not complete.
+        """
         self.names = (*self.names, former)
         self.fresh, self.last = self.fresh + fresh, now
-        self.without_gain = 0 if left < self.least else self.without_gain + 1
+        self.without_gain = 0 if left - begun < self.least else self.without_gain + 1
         self.least = min(self.least, left)
+
+    def begin(self, left: int) -> None:
+        """Count the begin of copies, when none is under way."""
+        self.begun_without_gain = 0 if left < self.least_begun else self.begun_without_gain + 1
+        self.least_begun = min(self.least_begun, left)
+
+    @property
+    def gain_nothing(self) -> bool:
+        """Whether the run goes on without gain."""
+        return max(self.without_gain, self.begun_without_gain) >= MOST_WITHOUT_GAIN
 
     def rate(self, count: int, until: float) -> str:
         """Return bytes a second since the copies began, as people read it."""
@@ -130,7 +150,12 @@ class Following:
             self._waiting, self._wanted = tasks, Wanted()
             self._begun.append(tasks)
             self._is_lost, self._is_copying, self._compared = False, True, None
-            self.turns.least = min(self.turns.least, self._left(self._state).bytes)
+            left = self._left(self._state)
+            self.turns.least = min(self.turns.least, left.bytes)
+            self.turns.begin(left.bytes)
+            if self.turns.gain_nothing:
+                self._refusal = self._no_gain(self._state, left)
+                raise self._refusal
         try:
             yield
         finally:
@@ -286,10 +311,10 @@ class Following:
         is_fresh = rows_of(newer.needed.paths, current.needed.paths) < 0
         fresh, left = int(newer.needed.costs[is_fresh].sum()), self._left(newer)
         former, name = current.placement.name, newer.placement.name
-        self.turns.add(former, fresh, left.bytes, self._clock.monotonic())
+        self.turns.add(former, fresh, left.bytes, self._most_begun(), self._clock.monotonic())
         self._newer = newer
         needed = newer.needed.paths
-        if self.turns.without_gain >= MOST_WITHOUT_GAIN:
+        if self.turns.gain_nothing:
             self._refusal, needed = self._no_gain(newer, left), texts(())
         dropped = without(self._waiting, needed).to_pylist()
         self._wanted.drop(uri.join(self._root, path) for path in dropped)
@@ -298,12 +323,22 @@ class Following:
             f" {left.files} files, {sizes.size(left.bytes)}, are left to be copied"
         )
 
+    def _most_begun(self) -> int:
+        """Return how many bytes of files that are not complete may be copied by now.
+
+        Before the first file is complete, that is all of them: executors may still start.
+        """
+        needed = self._state.needed
+        is_begun = self._is_left(self._state) & (rows_of(needed.paths, self._waiting) >= 0)
+        costs = np.sort(needed.costs[is_begun])
+        return int(costs[-_MOST_AT_ONCE:].sum()) if self._copied else int(costs.sum())
+
     def _no_gain(self, newer: SourceState, left: Left) -> SourceMovedOn:
         turns, now = self.turns, self._clock.monotonic()
         return SourceMovedOn(
             f"{newer.source.root}: the job replaces its files as fast as they are copied. This run"
             f" turned {len(turns.names)} times, from {turns.names[0]} to {newer.placement.name},"
-            f" and after the last {turns.without_gain} turns no less was left than before:"
+            f" and after the last {MOST_WITHOUT_GAIN} turns no less was left than before:"
             f" {sizes.size(left.bytes)}. The copies carried {turns.rate(self._bytes, now)}, and new"
             f" files came at {turns.rate(turns.fresh, turns.last)}. Nothing was committed or"
             " deleted. Files that were copied stay useful. Let the job retain more checkpoints"
