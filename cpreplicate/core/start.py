@@ -6,6 +6,7 @@ Kubernetes Operator: `JobSpec`, and `FlinkStateSnapshotSpec` from its version 1.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,8 @@ NEVER_SEALED = 0
 """The nonce of a checkpoint whose replica is not sealed: it was not promoted."""
 _API_VERSION = "flink.apache.org/v1beta1"
 _NO_NAME = re.compile(r"[^a-z0-9]+")
-_LONGEST_NAME = 253  # characters of a Kubernetes object's name
+_LONGEST_NAME = 63  # characters of a DNS label: each object of Kubernetes may have such a name
+_LONGEST_NUMBER = 20  # characters: of a checkpoint that `rebase` wrote, it may be any text
 # what JSON may hold as it is, and YAML only escaped
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
@@ -94,13 +96,19 @@ def starting(metadata: Metadata, checkpoint: str, nonce: int, mode: str = "absol
 
 
 def snapshot_name(checkpoint: str) -> str:
-    """Return the name of the `FlinkStateSnapshot` of a checkpoint: of its job and its number."""
+    """Return the name of the `FlinkStateSnapshot` of a checkpoint.
+
+    It has its job, its number, and a digest: the id of the job may be that of others. It is a valid
+    DNS label.
+    """
+    digest = hashlib.sha256(uri.without_password(checkpoint).encode(errors="surrogatepass"))
     directory, number = uri.parent(checkpoint), uri.name(checkpoint)
     if uri.name(directory) == REBASED:
         directory, number = uri.parent(directory), f"{REBASED}-{number}"
-    job = uri.name(directory)
-    name = _NO_NAME.sub("-", f"cpreplicate-{job.lower()}"[: _LONGEST_NAME - len(number) - 1])
-    return f"{name.rstrip('-')}-{_NO_NAME.sub('-', number.lower())}"
+    short = _NO_NAME.sub("-", number.lower())[:_LONGEST_NUMBER].strip("-")
+    end = f"-{short}-{digest.hexdigest()[:8]}"
+    job = _NO_NAME.sub("-", f"cpreplicate-{uri.name(directory).lower()}")
+    return f"{job[: _LONGEST_NAME - len(end)].rstrip('-')}{end}"
 
 
 def yaml(fields: Mapping[str, Any]) -> str:

@@ -72,13 +72,15 @@ def _listed(
     points: Sequence[RestorePoint], among: Sequence[RestorePoint]
 ) -> Iterator[dict[str, Any]]:
     """Yield what is listed of jobs, with a URL that means each one `among` all."""
-    names, ids = Counter(each.name for each in among), Counter(each.job for each in among)
+    names = Counter(each.name for each in among)
+    ids = Counter(each for point in among for each in {point.job, point.source_name})
     replicas = {each.replica for each in among}
     for point in points:
         word = point.replica
         if ids[point.job] == 1 and point.job not in replicas:
             word = point.job
-        is_other = point.name in replicas or (point.name in ids and point.name != point.job)
+        own = {point.job, point.source_name}
+        is_other = point.name in replicas or ids[point.name] > (point.name in own)
         if names[point.name] == 1 and not is_other and _is_usable(point.name):
             word = point.name
         yield {**_summary(point), "url": f"/jobs/{quote(word, safe='')}/restore"}

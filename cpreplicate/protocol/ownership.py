@@ -115,12 +115,16 @@ def _content_of(state: Directory) -> str:
 def other_source(state: State, replica: Replica, source: SourceName) -> Iterator[str]:
     """Yield why a source must not be replicated here: the marker names another one."""
     if state.marker is not None and not state.marker.names(source):
-        known = " and ".join(f"{name.given} ({name.resolved})" for name in state.marker.sources)
         yield (
-            f"{replica.root} is a replica of {known}, not of {source.given} ({source.resolved})."
-            " Nothing was done. Sync into another TARGET_ROOT. If both are names of the same"
-            " source, add the new one with --same-source"
+            f"{replica.root} is a replica of {known_sources(state.marker)}, not of"
+            f" {source.given} ({source.resolved}). Nothing was done. Sync into another TARGET_ROOT."
+            " If both are names of the same source, add the new one with --same-source"
         )
+
+
+def known_sources(marker: Marker) -> str:
+    """Return the names of the source of a replica, for a message."""
+    return " and ".join(f"{name.given} ({name.resolved})" for name in marker.sources)
 
 
 def same_replica(

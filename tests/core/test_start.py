@@ -65,7 +65,7 @@ def test_a_deployment_that_ran_before_is_restored_because_the_nonce_is_another_o
 
 def test_snapshots_of_derived_checkpoints_have_names_of_their_jobs():
     of_one = start.snapshot_name("file:/a/55d1/rebased/chk-4-1")
-    assert of_one == "cpreplicate-55d1-rebased-chk-4-1"
+    assert re.fullmatch("cpreplicate-55d1-rebased-chk-4-1-[0-9a-f]{8}", of_one)
     assert of_one != start.snapshot_name("file:/a/66e2/rebased/chk-4-1")
 
 
@@ -73,7 +73,7 @@ def test_a_snapshot_names_a_checkpoint_that_is_there_and_deletes_nothing():
     assert starting().snapshot == {
         "apiVersion": "flink.apache.org/v1beta1",
         "kind": "FlinkStateSnapshot",
-        "metadata": {"name": f"cpreplicate-{JOB}-chk-42"},
+        "metadata": {"name": start.snapshot_name(PLACE)},
         "spec": {
             "savepoint": {"path": PLACE, "alreadyExists": True, "disposeOnDelete": False},
         },
@@ -92,5 +92,14 @@ def test_what_is_written_as_yaml_and_json_is_read_as_the_same(odd):
 def test_a_snapshot_has_a_name_that_kubernetes_accepts(odd, times):
     name = start.snapshot_name(f"file:/a/{odd * times}/chk-12")
     assert NAME.fullmatch(name)
-    assert len(name) <= 253
-    assert name.endswith("-chk-12")
+    assert "." not in name
+    assert len(name) <= 63
+    assert "-chk-12-" in name
+
+
+def test_snapshots_of_jobs_of_one_id_have_names_of_their_own():
+    places = [f"hdfs://{place}/{JOB}/chk-7" for place in ("b/one", "b/two", "c/one")]
+    assert len({start.snapshot_name(place) for place in places}) == 3
+    assert start.snapshot_name("hdfs://me:secret@b/one/chk-7") == start.snapshot_name(
+        "hdfs://b/one/chk-7"
+    )

@@ -232,31 +232,41 @@ class TestOneDirectoryUnderTwoNames:
 
 
 class TestASecondSource:
-    def test_of_another_cluster_with_the_same_id_is_refused_and_both_are_named(self, job):
-        sync(job)
+    def test_of_another_cluster_with_the_same_id_leaves_the_replica_of_the_first_alone(self, job):
+        first = sync(job).plan.replica
+        before = everything(Path(first.removeprefix("file:")))
         write_checkpoint(job / "dcC", 5, {"shared/of-c": 5})
-        refused(
-            job,
-            f"is a replica of .*dcA/{JOB}.* not of .*dcC/{JOB}",
-            lambda: sync(job, "dcC", "dcB"),
-        )
+        second = sync(job, "dcC", "dcB").plan.replica
+        assert second.startswith(f"{first}-")
+        assert everything(Path(first.removeprefix("file:"))) == before
 
-    def test_of_two_savepoints_with_one_name_the_second_is_refused(self, tmp_path):
+    def test_of_two_savepoints_with_one_name_both_have_replicas(self, tmp_path):
         for root in ("one", "two"):
             checkpoint = write_checkpoint(tmp_path / root, 3, {"shared/a": 5})
             (tmp_path / root / "savepoint-1").mkdir()
             shutil.copy(checkpoint / "_metadata", tmp_path / root / "savepoint-1")
-        sync(tmp_path, "one", "dcB", "savepoint-1")
+        made = [sync(tmp_path, root, "dcB", "savepoint-1").plan.replica for root in ("one", "two")]
+        assert made[0] == f"file:{tmp_path}/dcB/savepoint-1"
+        assert made[1].startswith(f"{made[0]}-")
+
+    def test_whose_uri_leads_elsewhere_by_now_is_refused_and_both_are_named(self, job):
+        (job / "link").symlink_to(job / "dcA")
+        sync(job, "link")
+        write_checkpoint(job / "dcC", 5, {"shared/of-c": 5})
+        (job / "link").unlink()
+        (job / "link").symlink_to(job / "dcC")
         refused(
-            tmp_path,
-            "is a replica of .*one/savepoint-1",
-            lambda: sync(tmp_path, "two", "dcB", "savepoint-1"),
+            job,
+            f"is a replica of .*dcA/{JOB}.* not of .*dcC/{JOB}.*--same-source",
+            lambda: sync(job, "link", "dcB"),
         )
 
     def test_is_accepted_as_another_name_of_the_first(self, job):
         sync(job)
         (job / "dcA").rename(job / "moved")
-        refused(job, "--same-source", lambda: sync(job, "moved", "dcB", remaps=()))
+        made = sync(job, "moved", "dcB", remaps=())
+        assert f"remove {made.plan.replica}, and sync with --same-source" in made.warnings[0]
+        shutil.rmtree(made.plan.replica.removeprefix("file:"))
         for number in (2, 3):
             write_checkpoint(job / "moved", number, NEXT)
             sync(job, "moved", "dcB", same_source=number == 2)

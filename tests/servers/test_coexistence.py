@@ -23,7 +23,7 @@ from tests.support.jobs import write_checkpoint
 pytestmark = pytest.mark.xdist_group("flink")
 
 JOB = Job(retained=2)
-FIXED = replace(JOB, job_id="0" * 32)  # as in application mode with high availability
+FIXED = replace(JOB, job_id="c0ffee00" * 4)  # as `$internal.pipeline.job-id` sets it
 # how often the fleet runs beside Flink in each test, in rounds of a second or more
 MANY = 60
 

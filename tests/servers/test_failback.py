@@ -51,7 +51,7 @@ def test_a_replica_that_its_job_claimed_stays_sealed_and_another_target_root_tak
     a, b = DataCentre(tmp_path / "dcA"), DataCentre(tmp_path / "dcB")
     at_a = flink.run(a.checkpoints, FIXED, checkpoints=2)
     cli("sync", at_a.directory, b.replicas, "--runner", "inline")
-    replica = b.replicas / at_a.job_id
+    replica = b.replica(at_a.job_id)
     cli("promote", replica)
     at_b = flink.run(
         b.checkpoints, FIXED, restore=replica / at_a.newest.name, claim_mode="CLAIM", checkpoints=2
@@ -62,7 +62,8 @@ def test_a_replica_that_its_job_claimed_stays_sealed_and_another_target_root_tak
     again = flink.run(a.checkpoints, FIXED, restore=at_a.newest, checkpoints=1)
     cli("sync", again.directory, b.replicas, "--runner", "inline", codes=(6,))
     cli("sync", again.directory, b.side / "flink" / "replicas-2", "--runner", "inline")
-    second = b.side / "flink" / "replicas-2" / again.job_id / again.newest.name
+    (made,) = (b.side / "flink" / "replicas-2").glob(f"{again.job_id}*")
+    second = made / again.newest.name
     for checkpoint in (second, at_b.newest):
         restored = flink.run(tmp_path / "restored", restore=checkpoint, checkpoints=0)
         assert restored.exact, restored.failure
@@ -84,11 +85,11 @@ def test_a_job_of_a_fixed_id_that_was_started_from_scratch_is_followed_only_with
         refused = cli("sync", former.directory, b.replicas, "--runner", "inline", codes=(6,))
         assert f"{new} was completed after {old}" in refused.stderr
         cli("sync", former.directory, b.replicas, "--runner", "inline", "--allow-older")
-        assert [
-            path.parent.name for path in (b.replicas / anew.job_id).glob("chk-*/_metadata")
-        ] == [new]
+        assert [path.parent.name for path in b.replica(anew.job_id).glob("chk-*/_metadata")] == [
+            new
+        ]
         restored = flink.run(
-            b.checkpoints, FIXED, restore=b.replicas / anew.job_id / new, checkpoints=0
+            b.checkpoints, FIXED, restore=b.replica(anew.job_id) / new, checkpoints=0
         )
         assert restored.exact, restored.failure
         assert {*kept, anew.newest} <= set(guard.retained())
@@ -114,7 +115,7 @@ class Trip:
         with self._flink.start(here.checkpoints, self._job, **self.restoring()) as running:
             source = running.so_far.directory
             self._guard.follow(source)
-            replica = there.replicas / source.name
+            replica = there.replica(source.name)
             if replica.exists():
                 unseal(source, replica, there)
             with watching(
@@ -125,7 +126,7 @@ class Trip:
                 watch.wait_for(stopped.newest.name)
         assert stopped.exact if self._promoted else stopped.failure is None, stopped.failure
         self.kept += stopped.checkpoints[-self._job.retained :]
-        self._promote(replica, stopped.newest.name)
+        self._promote(there.replica(source.name), stopped.newest.name)
 
     def _promote(self, replica: Path, checkpoint: str) -> None:
         found = json.loads(cli("promote", replica, "--content", "--output", "json").stdout)

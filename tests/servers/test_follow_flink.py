@@ -118,7 +118,7 @@ def test_a_job_is_followed_by_its_name_also_under_a_new_id_and_without_its_jobma
 
 
 @pytest.mark.parametrize("flink", [parts.rest("2")], indirect=True)
-def test_a_job_of_the_same_id_that_writes_elsewhere_is_reported_and_not_replicated(
+def test_a_job_of_the_same_id_that_writes_elsewhere_is_reported_and_has_its_own_replica(
     flink: Flink, gateway: Gateway, tmp_path: Path
 ) -> None:
     fixed = Job(name="orders", rest_refresh_ms=100, job_id="0" * 32)
@@ -130,9 +130,10 @@ def test_a_job_of_the_same_id_that_writes_elsewhere_is_reported_and_not_replicat
         with flink.start(tmp_path / "elsewhere", fixed) as running:
             gateway.upstream = running.so_far.rest_url
             service.wait_for_message("orders: source changed")
-            elsewhere = running.so_far.directory_uri
-        sources = {str(report["source"]).rpartition("/")[0] for report in service.reports()}
-    assert elsewhere not in sources
+            service.wait_for(running.so_far.newest_uri)
+        reports = [(str(each["source"]), str(each["replica"])) for each in service.reports()]
+    replicas = {source.rpartition("/")[0]: replica for source, replica in reports}
+    assert len(replicas) == len(set(replicas.values())) == 2
 
 
 @pytest.mark.parametrize("flink", [parts.rest("1"), parts.rest("2")], indirect=True)

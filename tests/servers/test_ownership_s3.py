@@ -180,14 +180,18 @@ def test_what_a_job_of_the_same_id_keeps_is_never_changed(plain: Store) -> None:
     assert plain.objects() == before
 
 
-def test_a_second_source_of_one_replica_is_refused_unless_it_is_the_same(plain: Store) -> None:
+def test_a_second_source_of_one_id_has_its_own_replica_unless_it_is_the_same(plain: Store) -> None:
     one = plain.complete(plain.at_source("one"), 1, FILES)
     other = plain.complete(plain.at_source("other"), 2, NEXT)
-    assert plain.sync(one, plain.at_target("dst")).code == 0
+    first = plain.sync(one, plain.at_target("dst")).json()["replica"]
     before = plain.objects()
-    assert_refused(plain.sync(other, plain.at_target("dst")), one, other, "--same-source")
-    assert plain.objects() == before
-    assert plain.sync(other, plain.at_target("dst"), "--same-source").json()["committed"]
+    done = plain.sync(other, plain.at_target("dst")).json()
+    assert done["replica"].startswith(f"{first}-")
+    assert "--same-source" in done["warnings"][0]
+    assert before.items() <= plain.objects().items()
+    third = plain.complete(plain.at_source("third"), 3, NEXT)
+    again = plain.sync(third, plain.at_target("dst"), "--same-source").json()
+    assert (again["replica"], again["committed"]) == (first, True)
 
 
 @pytest.mark.parametrize("again", [name for name in NAMES if "host" not in name])

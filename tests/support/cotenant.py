@@ -31,7 +31,7 @@ from tests.support.encoder import (
 from tests.support.simulated import SimulatedDisk
 
 METADATA = "_metadata"
-FIXED = "0" * 32  # the id of every application in application mode with HA
+FIXED = "c0ffee00" * 4  # an id that is set, `$internal.pipeline.job-id`: that of each start
 SIDES = ("A", "B")
 # the operator id of the model's checkpoints: it identifies the checkpoint
 TAG = re.compile(rb"tag:[0-9]{12}")

@@ -39,6 +39,10 @@ class DataCentre:
     def replicas(self) -> Path:
         return self.side / "flink" / "replicas"
 
+    def replica(self, job_id: str) -> Path:
+        """The replica of a job: of a fixed id, the name has more behind it."""
+        return next(self.replicas.glob(f"{job_id}*"), self.replicas / job_id)
+
 
 def cli(*words: str | Path, codes: Sequence[int] = (0,)) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, with one of these exit codes."""

@@ -30,6 +30,7 @@ from cpreplicate.operations.jobs import fleet
 from cpreplicate.operations.jobs.job import Job as ReplicatedJob
 from cpreplicate.operations.jobs.job import jobs_under
 from cpreplicate.operations.sync import sync as sync_operation
+from cpreplicate.operations.sync.place import known_root
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
@@ -493,7 +494,8 @@ class World:
         self, request: SyncRequest, is_odd: bool, follow: bool = False
     ) -> Operation:
         root = request.source.rpartition("/chk-")[0] or request.source
-        replica = here(f"{request.target_root}/{uri.name(root)}")
+        with quiet(self.disk):
+            replica = here(known_root(request))
         options = [
             name
             for name in ("adopt", "same_source", "allow_older", "check_content", "async_deletes")
@@ -1037,10 +1039,12 @@ class World:
         if not replicas:
             return
         replica = self.linking.choice(replicas)
+        source = self.linking.choice(sorted(self.sources[replica]))
+        if not self._is_replica_of(source, replica):
+            return  # of another name of it, under which it would have another replica
         children = sorted({path.partition("/")[0] for path in self._below(replica)})
         place = f"{replica}/{self.linking.choice(children)}"
         before = self.disk.snapshot()
-        source = self.linking.choice(sorted(self.sources[replica]))
         kind, run = self.linking.choice(list(self._while_linked(replica, source).items()))
         at_source = f"{source}/{uri.name(place)}"
         to = at_source if at_source in before and self.linking.random() < 0.5 else ELSEWHERE
@@ -1078,6 +1082,10 @@ class World:
         sealed = self._sealed()
         is_any = not sealed or self.trying.random() < 0.3
         replica = self.trying.choice(replicas if is_any else sealed)
+        if replica not in sealed and not self._is_replica_of(
+            f"{COPIES}/{uri.name(replica)}", replica, same_source=True
+        ):
+            return
         before, now = self.disk.snapshot(), self.disk.clock.now
         self.disk.clock.pass_(1.0)
         if replica in sealed:
@@ -1102,6 +1110,12 @@ class World:
         self.disk.become(before)
         self.disk.clock.now = now
 
+    def _is_replica_of(self, source: str, replica: str, **options: Any) -> bool:
+        """Whether a sync of this source goes into this replica."""
+        with quiet(self.disk):
+            request = SyncRequest(source, uri.parent(replica), **options)
+            return here(known_root(request)) == replica
+
     def _behind(self) -> list[tuple[str, str]]:
         """Return replicas of which the next sync withdraws a checkpoint, and the job's root."""
         usable = set(self._replicas()) - {*self._sealed(), *self.broken, *self.renamed}
@@ -1110,7 +1124,7 @@ class World:
             there = self._below(replica)
             for root in sorted(self.sources.get(replica, ())):
                 newest = self._newest(root)
-                if newest is None or uri.name(root) != uri.name(replica):
+                if newest is None or not self._is_replica_of(root, replica):
                     continue
                 if f"{uri.name(newest.place)}/{METADATA}" not in there:
                     found.append((replica, root))

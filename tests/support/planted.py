@@ -110,6 +110,7 @@ BUGS = (
         "any source may be replicated",
         "a marker that names another source is a reason to refuse",
         (_OWNERSHIP, "other_source", "not state.marker.names(source)", "False"),
+        ("protocol.replica_name", "claims", "marker.names(source) or", "True or"),
     ),
     _bug(
         "a checkpoint needs no record",

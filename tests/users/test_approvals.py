@@ -295,7 +295,7 @@ SITUATIONS: dict[Situation, int] = {
     a_job_writes_into_the_replica: 6,
     a_job_writes_there_and_a_file_is_missing: 6,
     flinks_own_directory: 6,
-    the_replica_of_another_source: 6,
+    the_replica_of_another_source: 0,
     a_link_in_the_replica: 6,
     an_older_checkpoint: 6,
     the_target_root_is_a_replica: 2,

@@ -76,7 +76,8 @@ def prepare_lost(directory):
 
 
 def prepare_failback(_directory):
-    return {r"^": f"ID={JOB}\n"}
+    # the id of the run is no fixed one, so that its replica has no digits
+    return {r"^": f"ID={JOB}\n", "-0cc3a3f8": ""}
 
 
 def prepare_replica(directory):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -247,12 +248,16 @@ def every_replica(place: str, sides: Sides) -> tuple[ReplicaRef, ...]:
 def _replicas_of(file: TomlFile, sides: Sides) -> tuple[ReplicaRef, ...]:
     """Return the replicas of the jobs of a fleet's file; of a root, those below its target."""
     from cpreplicate.operations.replicas.replicas import replica_of, replicas_below
+    from cpreplicate.operations.sync.place import names_of
 
     configured = _configured(file, sides, {}, {})
     refs = {}
     for template, excluded in configured.roots:
+        root = template.request.source
+        names = (names_of(template.request, uri.join(root, each)) for each in excluded)
+        left_out = set(chain.from_iterable(names))
         for ref in replicas_below(template.request.target_root, [], sides):
-            if uri.name(ref.replica) not in excluded:
+            if uri.name(ref.replica) not in left_out:
                 refs[ref.replica] = ref
     for job in configured.named:
         ref = replica_of(job.request, job.name, job.priority, is_found=False)

@@ -398,7 +398,11 @@ TARGET_OF_JOB = basic(
 _PRIORITY = basic(
     "priority", "Jobs of a higher priority are replicated first.", kinds.INTEGER, default=0
 )
-_EXCLUDE = basic("exclude", "Ids of jobs below the root that are left out.", kinds.JOB_IDS)
+_EXCLUDE = basic(
+    "exclude",
+    "Ids, or names of directories, of jobs below the root that are left out.",
+    kinds.JOB_IDS,
+)
 _OF_EVERY_TABLE = (TARGET_OF_JOB, _PRIORITY, *KEEP, *_PLAN_OF_JOB, LOCK_WAIT, *DELETES)
 FLEET_TABLES = {
     "job": (_JOB_NAME, SOURCE_OF_JOB, *_OF_EVERY_TABLE),

@@ -33,14 +33,14 @@ def sync_metrics(path: str | None, request: SyncRequest) -> Iterator[Callable[[R
     Like the other contexts here, it records a failure if the block raises. Without a path it does
     nothing.
     """
-    from cpreplicate.operations.sync.request import replica_root
+    from cpreplicate.operations.sync.place import known_root
 
     def see_newest(job: Observation) -> None:
         from cpreplicate.operations.jobs import observation
 
         observation.see_newest(job, request)
 
-    replica = replica_root(request.source, request.target_root)
+    replica = known_root(request) if path is not None else ""
     with _job_metrics(path, "sync", replica, see_newest) as record:
         yield lambda report: record(lambda job: job.succeeded(report, time.time()))
 
@@ -124,11 +124,10 @@ def _verified(job: Observation, is_restorable: bool, refused: str | None) -> Non
 
 def _tries_of(report: FleetReport) -> list[Try]:
     """Return what became of the jobs of a fleet, but of standby replicas below its roots."""
-    from cpreplicate.operations.sync.request import replica_root
     from cpreplicate.output.textfile import Try
 
     return [
-        Try(result.name, replica_root(result.source, result.target_root), _job_result(result))
+        Try(result.name, result.replica, _job_result(result))
         for result in report.jobs
         if result.outcome != "skipped"
     ]

@@ -9,9 +9,11 @@ from cpreplicate.core import uri
 from cpreplicate.core.placement import job_root
 from cpreplicate.core.plan import Plan
 from cpreplicate.operations.kafka.check import KafkaAsked
+from cpreplicate.operations.sync.place import replica_root
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.source.state import SourceState
+from cpreplicate.operations.sync.source.state import SourceState, naming
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_name import find_replica
 from cpreplicate.storage import Side, Storage
 
 
@@ -51,7 +53,7 @@ class Case:
 
     @property
     def job(self) -> str:
-        """The name of the replica's directory in TARGET_ROOT."""
+        """The name of the source's directory."""
         if self.source_state is not None:
             return self.source_state.source.job
         return uri.name(self.job_root)
@@ -65,8 +67,12 @@ class Case:
 
     def replica(self) -> Replica:
         """Return the replica into which the sync would write."""
-        root = uri.join(self.request.target_root, self.job)
-        return Replica(root, self.request.sides.target)
+        request = self.request
+        if self.source_state is None:
+            return Replica(replica_root(request), request.sides.target)
+        named = naming(self.source_state)
+        root = find_replica(named, request.target_root, request.sides.target)
+        return Replica(root, request.sides.target)
 
 
 @dataclass(frozen=True)

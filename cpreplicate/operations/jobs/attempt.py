@@ -35,6 +35,7 @@ from cpreplicate.operations.jobs.policy import Policy
 from cpreplicate.operations.jobs.restore_state import restore_state_of
 from cpreplicate.operations.jobs.schedule import Ending
 from cpreplicate.operations.jobs.state import JobState
+from cpreplicate.operations.sync.place import replica_root
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.sync import sync
@@ -134,6 +135,7 @@ class Attempts:
         with self.lock:
             state.done, state.looked = checkpoint, self.clock.monotonic()
             state.observation.succeeded(report, self.clock.now())
+            state.located(report.plan.replica)
         self.show(Replicated(job.name, state.label, report))
         if report.undeleted:
             state.backlog = state.backlog or Backlog(job.request)
@@ -199,7 +201,10 @@ class Attempts:
             suppress(CpreplicateError, OSError, RunnerStopped),
             cancellable(self.runners.raise_if_cancelled),
         ):
-            restore_state = restore_state_of(Replica(job.key, side), known)
+            replica = Replica(replica_root(job.request), side)
+            with self.lock:
+                state.located(replica.root)
+            restore_state = restore_state_of(replica, known)
             with self.lock:
                 state.observation.saw_replica(restore_state, self.clock.now())
 

@@ -23,10 +23,10 @@ from cpreplicate.errors import (
 )
 from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
 from cpreplicate.operations.change.log_context import begin_job
-from cpreplicate.operations.jobs.job import Job, is_standby, levels_of
+from cpreplicate.operations.jobs.job import Job, JobKey, is_standby, levels_of, marked
 from cpreplicate.operations.sync.diff import check
+from cpreplicate.operations.sync.place import known_root, likely_root
 from cpreplicate.operations.sync.report import Report, SyncCheck
-from cpreplicate.operations.sync.request import replica_root
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.runners import (
     ExecutionOptions,
@@ -62,7 +62,8 @@ class JobReplication(JobResult[ReplicationOutcome]):
     """The result of one job: `planned` with `--dry-run`.
 
     If it failed, `is_sealed` is whether the seal of its replica was the reason, and `obstacle` what
-    else in it is in the way of `promote`, too.
+    else in it is in the way of `promote`, too. `replica` is the URI of its replica, the likely one
+    as long as that is not known.
     """
 
     source: str
@@ -72,6 +73,7 @@ class JobReplication(JobResult[ReplicationOutcome]):
     report: Report | None = None
     is_sealed: bool = False
     obstacle: Obstacle | None = None
+    replica: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def replicate_fleet(
     """
     started = clock.monotonic()
     _refuse_shared_replicas(jobs)
+    jobs = marked(jobs)
     with ExitStack() as runners:
         fleet = _Fleet(jobs, execution, sides, notify, settings, clock, runners)
         fleet.check(_Check(sides, dry_run, is_first_look=True))
@@ -209,7 +212,9 @@ class _Fleet:
             self._begin(self._execution, files, size)
         done = self._replicated([self._jobs[index] for index in indices])
         for index, job in zip(indices, done, strict=True):
-            self.results[index] = replace(job, check=self.results[index].check)
+            before = self.results[index]
+            replica = job.report.plan.replica if job.report is not None else before.replica
+            self.results[index] = replace(job, check=before.check, replica=replica)
 
     def _replicated(self, jobs: Sequence[Job]) -> list[JobReplication]:
         pool = ThreadPoolExecutor(self._settings.at_once, "job")
@@ -257,17 +262,24 @@ class _Check:
                 return _ended(job, "skipped")
             return check(replace(job.request, sides=sides), self._is_dry_run)
         except SourceBroken as error:  # there is a checkpoint
-            return _failed(job, error)
+            return _located(_failed(job, error), job, sides)
         except NotThere as error:
-            return _ended(job, "empty") if job.is_discovered else _failed(job, error)
+            ended = _ended(job, "empty") if job.is_discovered else _failed(job, error)
+            return _located(ended, job, sides)
         except Exception as error:  # noqa: BLE001  # it concerns this job only
-            return _failed(job, error)
+            return _located(_failed(job, error), job, sides)
+
+
+def _located(result: JobReplication, job: Job, sides: Sides) -> JobReplication:
+    """Return the result of a job with the replica that it has."""
+    return replace(result, replica=known_root(replace(job.request, sides=sides)))
 
 
 def _settled(job: Job, checked: SyncCheck | JobReplication) -> JobReplication:
     if isinstance(checked, JobReplication):
         return checked
-    return replace(_ended(job, "current" if checked.is_current else "planned"), check=checked)
+    ended = _ended(job, "current" if checked.is_current else "planned")
+    return replace(ended, check=checked, replica=checked.replica)
 
 
 def _check(
@@ -293,7 +305,14 @@ def _one(job: Job, runner: SharedRunner, notify: Notify) -> JobReplication:
 
 def _ended(job: Job, outcome: ReplicationOutcome) -> JobReplication:
     request = job.request
-    return JobReplication(job.name, outcome, request.source, request.target_root, job.priority)
+    return JobReplication(
+        job.name,
+        outcome,
+        request.source,
+        request.target_root,
+        job.priority,
+        replica=likely_root(request),
+    )
 
 
 def _failed(job: Job, error: Exception) -> JobReplication:
@@ -302,11 +321,11 @@ def _failed(job: Job, error: Exception) -> JobReplication:
 
 
 def _refuse_shared_replicas(jobs: Sequence[Job]) -> None:
-    seen: dict[str, str] = {}
+    seen: dict[JobKey, str] = {}
     for job in jobs:
-        replica = replica_root(job.request.source, job.request.target_root)
-        if seen.setdefault(replica, job.name) != job.name:
+        if seen.setdefault(job.key, job.name) != job.name:
             raise UsageError(
-                f"the jobs {seen[replica]} and {job.name} would share the replica {replica}."
-                " Nothing was done. Give one of them another target"
+                f"the jobs {seen[job.key]} and {job.name} would share a replica: both have the"
+                f" source {job.key.source} and the target {job.key.target_root}. Nothing was done."
+                " Give one of them another target"
             )

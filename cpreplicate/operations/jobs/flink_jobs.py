@@ -269,22 +269,14 @@ class FlinkJobs:
             before = manager.seen.get(job.job_id)
             if manager.is_left:
                 return
-            manager.seen[job.job_id] = self._seen(served, before, job.job_id, now)
-        if before is None and not refusal and served.is_in(self._shard):
+            former = before.root if before is not None else None
+            manager.seen[job.job_id] = _Seen(served, former if refusal else root, now)
+        if refusal or not served.is_in(self._shard):
+            return
+        if before is None:
             self._notify(f"{name}: following the job {job.job_id}, which writes to {root}")
-
-    def _seen(self, served: Job, before: _Seen | None, job_id: str, now: float) -> _Seen:
-        root = served.request.source
-        if served.refusal is not None:
-            return _Seen(served, before.root if before is not None else None, now)
-        if before is None or before.root in (None, root) or self._template.same_source:
-            return _Seen(served, root, now)
-        refusal = (
-            f"source changed: the job {job_id} wrote to {before.root} and now writes to"
-            f" {root}. Nothing was done. If it is the same job, give --same-source"
-        )
-        # its replica stays the one of the directory that was followed before
-        return _Seen(replace(served, refusal=refusal), before.root, now)
+        elif former not in (None, root):
+            self._notify(_changed(name, job.job_id, former, root))
 
     def _refusal(self, job: RunningJob, checkpoint: CompletedCheckpoint, path: str) -> str | None:
         """Return why what a JobManager reports of a job is not believed, if it is not."""
@@ -346,6 +338,14 @@ class FlinkJobs:
         for name, is_there in sorted(missing - self._missing):
             self._notify(f"{name}: {why_waiting(name, is_there, running)}")
         self._missing = missing
+
+
+def _changed(name: str, job_id: str, former: str | None, root: str) -> str:
+    return (
+        f"{name}: source changed: the job {job_id} wrote to {former} and now writes to {root},"
+        " which has a replica of its own. If both are names of one directory, restart the service"
+        " with --same-source"
+    )
 
 
 def _unread(manager: _JobManager, what: str) -> str:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple, Protocol
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
-from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID
+from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID, job_root
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import NoJob, NotThere
-from cpreplicate.operations.sync.request import SyncRequest, replica_root
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import replica_state, seal
 from cpreplicate.protocol.marker import is_replica
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_name import is_distinctive, is_savepoint_name
 from cpreplicate.protocol.source import find
-from cpreplicate.storage import FileStatus, Side
+from cpreplicate.storage import FileStatus, Side, Transient
 
 
 class Checkpoint(NamedTuple):
@@ -25,6 +27,21 @@ class Checkpoint(NamedTuple):
 
     path: str
     newest: Newest
+
+
+class JobKey(NamedTuple):
+    """What is replicated where: the directory that a job writes, or a savepoint, and TARGET_ROOT.
+
+    The same id may be that of several jobs.
+    """
+
+    target_root: str
+    source: str
+
+    @property
+    def name(self) -> str:
+        """The name of the directory, most often the id of the job."""
+        return uri.name(self.source)
 
 
 @dataclass(frozen=True)
@@ -49,13 +66,15 @@ class Job:
     looked: float | None = None
 
     @property
-    def key(self) -> str:
-        """The URI of its replica, which names the job in the service."""
-        return replica_root(self.request.source, self.request.target_root)
+    def key(self) -> JobKey:
+        """What distinguishes the job from all others of a process."""
+        request = self.request
+        return JobKey(request.target_root, job_root(request.source))
 
     def is_in(self, shard: Shard) -> bool:
-        """Return whether the job is in a shard, by the name of its replica."""
-        return shard.has(uri.name(self.key))
+        """Return whether the job is in a shard: by its id, or by the path of its directory."""
+        name, source = self.key.name, self.key.source
+        return shard.has(name if is_distinctive(name) else uri.local_path(source))
 
 
 def levels_of(jobs: Iterable[Job]) -> dict[int, int]:
@@ -74,31 +93,33 @@ class Discovery(Protocol):
         """
 
 
-def by_key(jobs: Iterable[Job], followed: Mapping[str, str] = {}) -> dict[str, Job]:
-    """Return the jobs by their keys. Jobs that would share a replica become one that is refused.
+def by_key(jobs: Iterable[Job]) -> dict[JobKey, Job]:
+    """Return the jobs by their keys. Each that has a namesake in its TARGET_ROOT is marked so.
 
-    What is refused already concerns none that is not: whoever reports it could name any job. For
-    the same reason a directory that is `followed` by its key stays followed if another appears.
+    Of two reports of one directory, the one that completed a checkpoint last counts, and one that
+    is refused only if there is no other.
     """
-    groups: dict[str, list[Job]] = {}
+    groups: dict[JobKey, list[Job]] = {}
     for job in jobs:
         groups.setdefault(job.key, []).append(job)
     result = {}
     for key, group in groups.items():
         accepted = [job for job in group if job.refusal is None]
-        first = [job for job in accepted if job.request.source == followed.get(key)]
-        result[key] = reduce(_one_of, first or accepted or group)
-    return result
+        result[key] = reduce(_newer, accepted or group)
+    return {job.key: job for job in marked(result.values())}
 
 
-def _one_of(job: Job, other: Job) -> Job:
-    if job.request.source == other.request.source:
-        return _newer(job, other)
-    refusal = (
-        f"{job.request.source} and {other.request.source} would share the replica"
-        f" {job.key}. Give one of them another target"
-    )
-    return replace(job, refusal=refusal)
+def marked(jobs: Collection[Job]) -> list[Job]:
+    """Return the jobs in their order; those whose directories have one name are marked so."""
+    counts = Counter((job.key.target_root, job.key.name) for job in jobs if job.refusal is None)
+    names = {name for name, count in counts.items() if count > 1}
+
+    def with_mark(job: Job) -> Job:
+        if (job.key.target_root, job.key.name) not in names:
+            return job
+        return replace(job, request=replace(job.request, has_namesake=True))
+
+    return list(map(with_mark, jobs))
 
 
 def _newer(job: Job, other: Job) -> Job:
@@ -149,26 +170,49 @@ def is_standby(source: str, side: Side) -> bool:
 
 
 def jobs_under(root: str, side: Side) -> list[str]:
-    """Return the directories under a root that have a job's id as their name, in order.
+    """Return the directories of jobs right under a root, in order.
 
-    Costs one listing. Raises `NotThere` if there is none, `NoJob` if the root is a job's directory
-    itself, or a file.
+    These have a job's id as their name, or hold checkpoints: without the option
+    `execution.checkpointing.create-subdir`, Flink makes no directory of the id. Costs one listing,
+    and one of each directory that has another name. Raises `NotThere` if there is none, `NoJob` if
+    the root is a job's directory itself, or a file.
     """
-    children = _children(root, side)
-    directories = [
-        child for child in children if child.is_directory and JOB_ID.fullmatch(child.name)
-    ]
-    if not directories:
-        if any(CHECKPOINT_NAME.fullmatch(child.name) for child in children):
-            raise NoJob(
-                f"no job's directory lies below the root {root}: it is one itself, and holds"
-                f" checkpoints. Give {uri.parent(root)} as the root, or this directory as SOURCE"
-            )
-        raise NotThere(
-            f"no job's directory, named by 32 hexadecimal digits, lies below the root {root}. Check"
-            " the path of the root"
+    names = [child.name for child in _children(root, side) if child.is_directory]
+    is_job = any(map(CHECKPOINT_NAME.fullmatch, names))
+    found = [name for name in names if JOB_ID.fullmatch(name)]
+    if not is_job:
+        others = (name for name in names if _may_be_a_job(name))
+        found += [name for name in others if _holds_checkpoints(uri.join(root, name), side)]
+    if not found and is_job:
+        raise NoJob(
+            f"no job's directory lies below the root {root}: it is one itself, and holds"
+            f" checkpoints. Give {uri.parent(root)} as the root, or this directory as SOURCE"
         )
-    return sorted(uri.join(root, child.name) for child in directories)
+    if not found:
+        raise NotThere(
+            "no job's directory, named by 32 hexadecimal digits or with checkpoints right in it,"
+            f" lies below the root {root}. Check the path of the root"
+        )
+    return sorted(uri.join(root, name) for name in found)
+
+
+def _may_be_a_job(name: str) -> bool:
+    """Return whether a directory is worth a look: there may be hundreds of savepoints."""
+    return not (name.startswith(".") or JOB_ID.fullmatch(name) or is_savepoint_name(name))
+
+
+def _holds_checkpoints(directory: str, side: Side) -> bool:
+    """Return whether checkpoints lie right in a directory. Raises `Transient`.
+
+    One that cannot be read otherwise concerns no job that is known.
+    """
+    try:
+        children = side.storage(directory).list(directory)
+    except Transient:
+        raise
+    except OSError:
+        return False
+    return any(each.is_directory and CHECKPOINT_NAME.fullmatch(each.name) for each in children)
 
 
 def _children(root: str, side: Side) -> Sequence[FileStatus]:

@@ -19,8 +19,9 @@ from cpreplicate.core.placement import CHECKPOINT_NAME
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Obstacle
 from cpreplicate.operations.jobs.restore_state import RestoreState
+from cpreplicate.operations.sync.place import replica_root
 from cpreplicate.operations.sync.report import Report
-from cpreplicate.operations.sync.request import SyncRequest, replica_root
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import census
 from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.replica import Replica
@@ -259,5 +260,4 @@ def _has_checkpoint(request: SyncRequest) -> bool:
 
 
 def _census(request: SyncRequest) -> Census:
-    root = replica_root(request.source, request.target_root)
-    return census.take(Replica(root, request.sides.target))
+    return census.take(Replica(replica_root(request), request.sides.target))

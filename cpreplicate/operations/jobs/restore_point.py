@@ -19,7 +19,8 @@ T = TypeVar("T")
 class RestorePoint:
     """From what a job would be started, and whether `promote` would succeed; times are seconds.
 
-    `replica` is its URI without a password. `observed` is when the replica was last looked at, in
+    `replica` is its URI without a password, and `source_name` the name of the directory that the
+    job writes, most often its id. `observed` is when the replica was last looked at, in
     seconds since the epoch: what is returned here was so then. `lag` is None if it is not known;
     while the source `is_unseen`, it is the age of the replica's newest checkpoint. `unready` is why
     `promote` would not succeed, None if nothing is known that is in its way. `error` is that of the
@@ -28,6 +29,7 @@ class RestorePoint:
 
     name: str
     replica: str
+    source_name: str
     restore_state: RestoreState
     observed: float | None
     lag: float | None
@@ -37,7 +39,7 @@ class RestorePoint:
 
     @property
     def job(self) -> str:
-        """The id of the job: the name of its replica's directory."""
+        """The name of its replica's directory: the id of the job, or what begins with it."""
         return uri.name(self.replica)
 
     @property
@@ -51,6 +53,7 @@ def restore_point(observation: Observation, now: float) -> RestorePoint:
     return RestorePoint(
         observation.name,
         uri.without_password(observation.replica),
+        uri.name(observation.source),
         observation.restore_state or RestoreState(),
         observation.replica_looked,
         _lag(observation, now),
@@ -70,7 +73,7 @@ def selected(candidates: Sequence[T], observed: Callable[[T], Observation], job:
         observation = observed(candidate)
         if uri.without_password(observation.replica) == job:
             of_replica.append(candidate)
-        elif uri.name(observation.replica) == job:
+        elif job and job in (uri.name(observation.replica), uri.name(observation.source)):
             of_id.append(candidate)
         elif observation.name == job:
             of_name.append(candidate)

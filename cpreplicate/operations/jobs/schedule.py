@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 Ending = Literal["done", "again", "failed", "unreachable"]
 """How a try ended. `again`: a newer checkpoint is there already."""
+
+K = TypeVar("K", bound=Hashable)
 
 _SHARE_OF_SUSPECTS = 4  # at most one slot of so many works on jobs that are expected to fail
 _SOON = 0.1  # of an interval: when a job is tried whose checkpoint was subsumed meanwhile
@@ -50,7 +52,7 @@ class _Entry:
     started: float | None = None
 
 
-class Schedule:
+class Schedule(Generic[K]):
     """The jobs of a service, by key, and the instants at which they are due.
 
     A job waits for jobs of its own or a higher priority only: of these, at most `slots` run at the
@@ -71,10 +73,10 @@ class Schedule:
     ) -> None:
         self._slots, self._interval, self._max_backoff = slots, interval, max_backoff
         self._chance = chance
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[K, _Entry] = {}
         self._unreachable: set[str] = set()
 
-    def update(self, jobs: Mapping[str, Wanted], now: float) -> None:
+    def update(self, jobs: Mapping[K, Wanted], now: float) -> None:
         """Set the jobs. New ones are due at once; those that are gone are not tried again."""
         for key in self._entries.keys() - jobs.keys():
             if self._entries[key].started is None:
@@ -83,24 +85,24 @@ class Schedule:
             entry = self._entries.setdefault(key, _Entry(wanted, now))
             entry.wanted = wanted
 
-    def hurry(self, key: str, now: float) -> None:
+    def hurry(self, key: K, now: float) -> None:
         """Let a job be due now, unless it failed: its source has a newer checkpoint."""
         entry = self._entries.get(key)
         if entry is not None and not entry.failures:
             entry.due = min(entry.due, now)
 
-    def take(self, now: float) -> list[str]:
+    def take(self, now: float) -> list[K]:
         """Return the jobs to be begun now, the most important first; they count as running."""
-        due = sorted(
-            (-entry.wanted.priority, entry.due, key)
+        due = [
+            (-entry.wanted.priority, entry.due, str(key), key)
             for key, entry in self._entries.items()
             if entry.started is None and entry.due <= now
-        )
+        ]
         entries = self._entries.values()
         running = Counter(self._kind(entry) for entry in entries if entry.started is not None)
         taken = []
         full: set[_Kind] = set()  # what has no slot now has none until this ends
-        for _, _, key in due:
+        for *_, key in sorted(due, key=lambda each: each[:3]):
             entry = self._entries[key]
             kind = self._kind(entry)
             if kind in full:
@@ -113,7 +115,7 @@ class Schedule:
             taken.append(key)
         return taken
 
-    def ended(self, key: str, ending: Ending, now: float) -> float:
+    def ended(self, key: K, ending: Ending, now: float) -> float:
         """Record how the try of a job ended. Return the seconds until the next one."""
         entry = self._entries[key]
         started, entry.started = entry.started, None

@@ -21,13 +21,13 @@ from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.jobs.attempt import Attempts, Show
 from cpreplicate.operations.jobs.coverage import Coverage, Discovered
 from cpreplicate.operations.jobs.inquiries import Inquiries
-from cpreplicate.operations.jobs.job import Discovery, Job, by_key, levels_of
+from cpreplicate.operations.jobs.job import Discovery, Job, JobKey, by_key, levels_of
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.policy import KeepTrying, Policy
 from cpreplicate.operations.jobs.repeated_lines import RepeatedLines
 from cpreplicate.operations.jobs.restore_point import RestorePoint, restore_point, selected
 from cpreplicate.operations.jobs.schedule import Ending, Load, Schedule, Wanted
-from cpreplicate.operations.jobs.state import JobState
+from cpreplicate.operations.jobs.state import JobState, Life
 from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage.waiting.cancellation import cancellable
 from cpreplicate.storage.waiting.side_call import Executor, SideCall, all_ended, in_thread
@@ -88,14 +88,17 @@ class Service:
         self._coverage = coverage or Coverage(clock=clock)
         self._discovery, self._runners, self._settings = discovery, runners, settings
         self._notify, self._warn = notify, warn
-        self._undiscovered, self._shadowed = RepeatedLines(warn, clock), RepeatedLines(warn, clock)
-        self._schedule = Schedule(settings.slots, settings.interval, settings.max_backoff)
+        self._undiscovered = RepeatedLines(warn, clock)
+        self._schedule: Schedule[JobKey] = Schedule(
+            settings.slots, settings.interval, settings.max_backoff
+        )
         self._lock = threading.Lock()
         every, again = settings.interval, settings.look_again
         self._attempts = Attempts(
             runners, policy or KeepTrying(), every, again, self._lock, notify, show, clock
         )
-        self._followed: dict[str, JobState] = {}
+        self._followed: dict[JobKey, JobState] = {}
+        self._former: dict[Life, JobState] = {}  # that nobody reports any more, the last of each
         self._levels: Mapping[int, int] = {}
         self._is_discovered = self._is_stopping = False
         self._final: Exception | None = None
@@ -124,9 +127,29 @@ class Service:
         with self._lock:
             states = self._observed()
             if job is not None:
-                states = selected(states, lambda state: state.observation, job)
+                states = self._meant(states, job)
             points = [restore_point(state.observation, now) for state in states]
         return sorted(points, key=lambda point: (point.name, point.replica))
+
+    def _meant(self, states: Sequence[JobState], job: str) -> list[JobState]:
+        """Return the jobs that a text means; of one that restarted, the newest restorable life."""
+        found = selected(states, lambda state: state.observation, job)
+        if any(state.observation.name != job for state in found):
+            return found  # by an id or a replica
+        lives = {state.life for state in found}
+        former = [
+            state
+            for life, state in self._former.items()
+            if state.observation.name == job and (life in lives or not lives)
+        ]
+        lives |= {state.life for state in former}
+        running = [state for state in found if not state.job.has_ended]
+        if len(lives) != 1 or len(running) > 1:
+            return found or former  # several jobs
+        restorable = [state for state in (*found, *former) if state.is_restorable]
+        if not restorable:
+            return running or found
+        return [max(restorable, key=lambda state: state.restorable_since)]
 
     def load(self) -> Load:
         """Return how many jobs are tried at this moment, and how many wait for a slot."""
@@ -234,7 +257,7 @@ class Service:
         with self._lock:
             keys = self._schedule.take(now)
         self._running += [
-            self._executor(partial(self._try, key), f"job {uri.name(key)}") for key in keys
+            self._executor(partial(self._try, key), f"job {key.name}") for key in keys
         ]
         if self._runners.give_up_idle():
             self._notify("the Spark session was idle and is ended")
@@ -248,7 +271,7 @@ class Service:
         now, free = self.clock.now(), self._settings.slots - self._glances.pending
         with self._lock:
             overdue = {
-                key: partial(self._attempts.glance, state)
+                " ".join(key): partial(self._attempts.glance, state)
                 for key, state in self._followed.items()
                 if state.is_overdue(self._settings.interval, now)
             }
@@ -285,12 +308,13 @@ class Service:
         self._wake.set()
 
     def _set_jobs(self, found: Sequence[Job]) -> None:
-        now, jobs = self.clock.monotonic(), by_key(found, self._sources())
-        self._report_shadowed(found, jobs)
+        now, jobs = self.clock.monotonic(), by_key(found)
         self._discovered = self.clock.now()
         with self._lock:
             for key in self._followed.keys() - jobs.keys():
-                del self._followed[key]
+                gone = self._followed.pop(key)
+                if gone.is_restorable:
+                    self._former[gone.life] = gone
             self._levels = levels_of(jobs.values())
             self._is_discovered = True
             self._schedule.update({key: _wanted(job) for key, job in jobs.items()}, now)
@@ -303,28 +327,14 @@ class Service:
             self._label()
 
     def _label(self) -> None:
+        """Label each job by its name; one of several of a name by what tells it apart, too."""
+        followed = self._followed.items()
         names = Counter(state.job.name for state in self._followed.values())
-        for key, state in self._followed.items():
-            name, job_id = state.job.name, uri.name(key)
-            is_one_of_many = names[name] > 1 and name != job_id
-            state.label = f"{name} ({job_id})" if is_one_of_many else name
-
-    def _sources(self) -> dict[str, str]:
-        """Return the directories that are followed, by the keys of their jobs."""
-        with self._lock:
-            jobs = {key: state.job for key, state in self._followed.items()}
-        return {key: job.request.source for key, job in jobs.items() if job.refusal is None}
-
-    def _report_shadowed(self, found: Sequence[Job], jobs: Mapping[str, Job]) -> None:
-        """Report jobs that are left out for one that was followed before."""
-        for job in found:
-            kept, source = jobs[job.key], job.request.source
-            if kept.refusal is None and kept.request.source != source:
-                self._shadowed(
-                    f"{job.name}: {source} is left out: it would share the replica {job.key}"
-                    f" with {kept.request.source}, which is followed. Give one of them"
-                    " another target"
-                )
+        titles = Counter((state.job.name, key.name) for key, state in followed)
+        for key, state in followed:
+            name = state.job.name
+            more = key.source if titles[name, key.name] > 1 else key.name
+            state.label = f"{name} ({more})" if names[name] > 1 and name != more else name
 
     def _new(self, job: Job) -> JobState:
         return JobState(job, self._warn, self._settings.look_within, self.clock)
@@ -333,7 +343,7 @@ class Service:
         retire_after = self._settings.retire_after
         return [each for each in self._followed.values() if not each.is_retired(retire_after)]
 
-    def _try(self, key: str) -> None:
+    def _try(self, key: JobKey) -> None:
         """Try a job once, in a thread of its own, and record how that ended."""
         with self._lock:
             state = self._followed.get(key)

@@ -77,7 +77,12 @@ def manifest_of(point: RestorePoint) -> dict[str, Any] | None:
     snapshot = dict(point.starting.snapshot)
     savepoint = snapshot["spec"]["savepoint"]
     path = uri.without_password(savepoint["path"])
-    labels = {**_OURS, _REPLICA: label_of(point.replica), _JOB: _label(point.job)}
+    labels = {
+        **_OURS,
+        _REPLICA: label_of(point.replica),
+        _JOB: _label(point.job),
+        _NAME: _label(point.name),
+    }
     annotations = {
         _NAME: _writable(point.name),
         _PLACE: _writable(point.replica),
@@ -207,8 +212,14 @@ def _kept(found: Mapping[str, Any]) -> Kept:
 
 
 def _label(text: str) -> str:
-    """Return a text as a label may hold it: https://kubernetes.io/docs/concepts/overview/."""
-    return _NO_LABEL.sub("-", text)[:_LONGEST_LABEL].strip("-_.")
+    """Return a text as a label may hold it, with a digest of what it cannot hold.
+
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/
+    """
+    short = _NO_LABEL.sub("-", text)[:_LONGEST_LABEL].strip("-_.")
+    if short == text:
+        return short
+    return f"{short[: _LONGEST_LABEL - 9]}-{label_of(text)[:8]}".lstrip("-")
 
 
 def _writable(text: str) -> str:

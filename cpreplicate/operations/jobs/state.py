@@ -5,15 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
+from cpreplicate.core import uri
 from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.lag import is_behind, is_unseen
 from cpreplicate.core.notify import Notify
 from cpreplicate.operations.jobs.job import Checkpoint, Job
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.repeated_lines import RepeatedLines
+from cpreplicate.operations.sync.place import likely_root
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.storage import Transient
+
+
+class Life(NamedTuple):
+    """What the lives of a job have in common that restarts under another id."""
+
+    name: str
+    target_root: str
+    directory: str
 
 
 class JobState:
@@ -21,9 +32,9 @@ class JobState:
 
     `done` is the checkpoint that was replicated last, and `looked` when its replica was looked at,
     by the monotonic clock. `discovered` is when discovery asked for what it found, in seconds since
-    the epoch. `is_source_lost` is whether the source could not be reached at the last look. `final`
-    is the failure that ends the service. `label` is its name, with its id if another job has the
-    same name.
+    the epoch. `is_located`: it is known where the replica lies. `is_source_lost`: the source could
+    not be reached at the last look. `final` is the failure that ends the service. `label` is its
+    name, with its id or its directory if another job has the same name.
     """
 
     def __init__(self, job: Job, warn: Notify, look_within: float, clock: Clock = MACHINE) -> None:
@@ -34,20 +45,44 @@ class JobState:
         self.looked = -math.inf
         self.backlog: Backlog | None = None
         self.discovered = 0.0
-        self.is_source_lost = False
+        self.is_source_lost = self.is_located = False
         self.final: Exception | None = None
         self._look_within = look_within
         self._subsumed: Checkpoint | None = None
+
+    @property
+    def life(self) -> Life:
+        """What another id of the same job would have, too."""
+        key = self.job.key
+        return Life(self.job.name, key.target_root, uri.parent(key.source))
+
+    @property
+    def is_restorable(self) -> bool:
+        """Whether a job can be started from what the replica was seen to hold."""
+        seen = self.observation.restore_state
+        return seen is not None and seen.starting is not None and seen.refusal is None
+
+    @property
+    def restorable_since(self) -> float:
+        """When that was completed at the source, in seconds since the epoch; 0 if not known."""
+        seen = self.observation.restore_state
+        return (seen.completed if seen is not None else None) or 0.0
 
     def update(self, job: Job) -> None:
         """Take over what discovery found."""
         self.job = job
         observation = self.observation
         observation.name, observation.priority = job.name, job.priority
-        observation.source, observation.replica = job.request.source, job.key
+        observation.source = job.request.source
+        if not self.is_located:
+            observation.replica = likely_root(job.request)
         self.discovered = self._clock.now() if job.looked is None else job.looked
         if (reported := self.reported(job)) is not None:
             observation.saw(reported.newest, self.discovered)
+
+    def located(self, replica: str) -> None:
+        """Record where the replica lies, which a try found out."""
+        self.observation.replica, self.is_located = replica, True
 
     def reported(self, job: Job) -> Checkpoint | None:
         """Return the checkpoint that discovery knows, unless Flink has subsumed it since.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -11,9 +12,16 @@ from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, job_root
 from cpreplicate.errors import NotThere
 from cpreplicate.operations.change.target_root import inside_replica
-from cpreplicate.operations.sync.request import SyncRequest, replica_root
-from cpreplicate.protocol.marker import is_replica
+from cpreplicate.operations.sync.place import replica_root
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.protocol.marker import is_replica, source_name
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_name import (
+    Named,
+    find_replica,
+    is_distinctive,
+    is_savepoint_name,
+)
 from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.reading import Reading
 
@@ -40,18 +48,39 @@ def replicas_below(root: str, sources: Sequence[str], sides: Sides) -> list[Repl
     `root` may be a replica itself. A source is a job's directory, or a root of such. Raises
     `NotThere` if there is neither a replica nor a job.
     """
-    source_of = dict(chain.from_iterable(_jobs(source, sides.source) for source in sources))
+    jobs = list(chain.from_iterable(_jobs(source, sides.source) for source in sources))
     if is_replica(Replica(root, sides.target)):
-        return [ReplicaRef(root, source_of.get(uri.name(root)))]
+        return [ReplicaRef(root, _source_of(root, jobs, sides))]
     try:
         children = sides.target.storage(root).list(root)
     except NotADirectoryError as error:
         raise _no_replica(root, "is a file", sides.target) from error
     names = [child.name for child in children if child.is_directory and child.name[:1] != "."]
+    source_of = {_name_in(root, set(names), source, sides): source for source in jobs}
     names += sorted(source_of.keys() - set(names))
     if not names:
         raise _no_replica(root, "is not there or holds no replica", sides.target)
     return [ReplicaRef(uri.join(root, name), source_of.get(name), is_found=True) for name in names]
+
+
+def _name_in(root: str, names: Collection[str], source: str, sides: Sides) -> str:
+    """Return the name of the replica of a job among those in a target root, or that it would have.
+
+    Costs nothing if there is one only that it can be.
+    """
+    directory = job_root(source)
+    named = Named(source_name(sides.source, directory), is_savepoint_name(uri.name(directory)))
+    there = [name for name in named.names if name in names]
+    if not there or (there == [named.likely] and is_distinctive(uri.name(directory))):
+        return named.likely
+    return uri.name(find_replica(named, root, sides.target))
+
+
+def _source_of(replica: str, jobs: Sequence[str], sides: Sides) -> str | None:
+    """Return the one of the jobs whose replica is the only one that is asked for."""
+    name = uri.name(replica)
+    is_of = partial(_name_in, uri.parent(replica), {name})
+    return next((source for source in jobs if is_of(source, sides) == name), None)
 
 
 def _no_replica(root: str, problem: str, side: Side) -> NotThere:
@@ -88,20 +117,18 @@ def _is_misnamed(source: str, storage: Reading) -> bool:
 def replica_of(request: SyncRequest, name: str, priority: int, is_found: bool) -> ReplicaRef:
     """Return the replica of a job that is configured."""
     source = request.source.rstrip("/")
-    replica = replica_root(source, request.target_root)
-    return ReplicaRef(replica, source, name, priority, is_found, request.allow_older)
+    return ReplicaRef(replica_root(request), source, name, priority, is_found, request.allow_older)
 
 
-def _jobs(source: str, side: Side) -> Iterator[tuple[str, str]]:
-    """Yield the id and the directory of each job at or below a source. Costs one listing."""
-    root = job_root(source)
-    if root != source:  # a checkpoint of the job
-        yield uri.name(root), source
+def _jobs(source: str, side: Side) -> Iterator[str]:
+    """Yield the directory of each job at or below a source. Costs one listing."""
+    if job_root(source) != source:  # a checkpoint of the job
+        yield source
         return
     children = [child for child in side.storage(source).list(source) if child.is_directory]
     if not children or any(CHECKPOINT_NAME.fullmatch(child.name) for child in children):
-        yield uri.name(source), source
+        yield source
         return
     for child in children:
         if child.name[:1] != ".":
-            yield child.name, uri.join(source, child.name)
+            yield uri.join(source, child.name)

@@ -100,6 +100,7 @@ def select(target_root: str, side: Side, job: str, source: Side | None = None) -
     places = _places(target_root, side)
     exact = uri.join(target_root, job)
     if exact in places and is_replica(Replica(exact, side)):
+        _refuse_same_id(exact, places, side)
         return Selected(exact, f"the id is {job}")
     known = read_names(places, side)
     name = recorded_name(job)  # as it is recorded
@@ -113,6 +114,18 @@ def select(target_root: str, side: Side, job: str, source: Side | None = None) -
         raise _none(target_root, job, known)
     seen = _seen(of_name, side, source) if source is not None and len(of_name) > 1 else {}
     return newest_of_name(of_name, side, seen)._replace(warnings=warnings)
+
+
+def _refuse_same_id(exact: str, places: Sequence[str], side: Side) -> None:
+    """Raise `UsageError` if the id that is the name of a replica is that of other jobs, too."""
+    longer = [place for place in places if place.startswith(f"{exact}-")]
+    same = [place for place in longer if is_replica(Replica(place, side))]
+    if same:
+        raise UsageError(
+            f"--job {uri.name(exact)} is the id of {len(same) + 1} jobs. Nothing was done. Give the"
+            f" whole name of another replica, such as --job {uri.name(same[0])}, or {exact} instead"
+            " of TARGET_ROOT and --job"
+        )
 
 
 def _seen(candidates: Sequence[Named], side: Side, source: Side) -> dict[str, Newest]:

@@ -107,6 +107,7 @@ def check(request: SyncRequest, is_dry_run: bool = False) -> SyncCheck:
         refuse_no_space(plan, replica)
         warnings += tuple(warnings_of_strangers(plan))
     return SyncCheck(
+        replica=plan.replica,
         checkpoint=plan.checkpoint,
         is_current=is_current,
         files=len(plan.copies) + len(plan.deletes),

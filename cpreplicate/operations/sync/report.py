@@ -62,12 +62,13 @@ class Report:
 
 
 class SyncCheck(NamedTuple):
-    """The result of `check`: whether the replica holds `checkpoint` already.
+    """The result of `check`: whether `replica`, a URI, holds `checkpoint` already.
 
     Otherwise, `files` and `bytes` are to be copied or deleted, and `withdrawals` are those of the
     plan. `completed` and `warnings` are as in `Report`.
     """
 
+    replica: str
     checkpoint: str
     is_current: bool
     files: int

@@ -8,7 +8,6 @@ from functools import partial
 
 from cpreplicate.core import uri
 from cpreplicate.core.packs import PackOptions
-from cpreplicate.core.placement import job_root
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.restore import PathsMode
 from cpreplicate.core.retention import Retention, Stated, StatedBy
@@ -51,6 +50,8 @@ class SyncRequest(SyncSettings):
     seconds, to distinguish a subsumed checkpoint from an incomplete one. While files are copied
     from a job's directory, newer checkpoints are looked for every `look_every` seconds. `follows`:
     so they are though the source is a checkpoint, the newest one that a service knows.
+    `has_namesake`: another source whose directory has the same name is replicated into the same
+    TARGET_ROOT by this process, so that a new replica gets a name of its own.
     """
 
     source: str
@@ -66,16 +67,12 @@ class SyncRequest(SyncSettings):
     subsumption_wait: float = field(default_factory=lambda: SUBSUMPTION_WAIT)
     follows: bool = False
     look_every: float = field(default_factory=lambda: LOOK_EVERY)
+    has_namesake: bool = False
 
     @property
     def stated(self) -> Stated | None:
         """The policy that is stated, None if none is."""
         return None if self.keep is None else Stated(Retention.of(self.keep), self.stated_by)
-
-
-def replica_root(source: str, target_root: str) -> str:
-    """Return the URI of the replica of a SOURCE argument, from the arguments alone."""
-    return uri.join(target_root, uri.name(job_root(source)))
 
 
 def is_outside_roots(path: str, request: SyncRequest) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -40,7 +41,9 @@ from cpreplicate.protocol import same_place
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.manifest import Manifest
+from cpreplicate.protocol.marker import read_marker
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_name import claims
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import Runner, TimedRunner, choose_runner
 
@@ -54,7 +57,16 @@ def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> 
     nothing.
     """
     started = time.monotonic()
+    with suppress(_NameTaken):
+        return _sync(request, notify, shared, started)
+    return _sync(request, notify, shared, started)  # under another name
 
+
+class _NameTaken(Exception):
+    """Another source got the name of the new replica since that was looked for."""
+
+
+def _sync(request: SyncRequest, notify: Notify, shared: Runner | None, started: float) -> Report:
     # Step 0, check: nothing is written
     source_state = read_source(request)
     begin_checkpoint(source_state.placement.name)
@@ -215,11 +227,16 @@ def _refuse_to_keep_less(source_state: SourceState, replica: Replica, state: Sta
 def _checked_again(source_state: SourceState, former: State, replica: HeldReplica) -> State:
     """Return the state of the replica's directory under the lease.
 
-    Raises `Refused` if the lease shows that source and target are one directory, or as `examined`.
+    Raises `_NameTaken` if it became the replica of another source just now, `Refused` if the lease
+    shows that source and target are one directory, or as `examined`.
     """
     _log.debug("took the lease of %s", replica.root)
     side, root = source_state.request.sides.source, source_state.source.root
     same_place.refuse_same_place(replica, replica.lease.token, side, root, former.marker is None)
+    if former.marker is None:
+        marker = read_marker(replica.side, replica.root)
+        if marker is not None and not claims(marker, source_state.name):
+            raise _NameTaken
     return examined(source_state, replica, former)
 
 

@@ -86,6 +86,7 @@ def _object(job: JobReplication) -> dict[str, Any]:
         "name": job.name,
         "source": job.source,
         "target_root": job.target_root,
+        "replica": job.replica,
         "priority": job.priority,
         "status": job.outcome,
         **ending(job),
@@ -94,6 +95,7 @@ def _object(job: JobReplication) -> dict[str, Any]:
         result["report"] = fields(job.report)
     elif job.check is not None:
         looked = job.check._asdict()
+        del looked["replica"]
         completed = timestamp(looked.pop("completed"))
         gone = withdrawals(looked.pop("withdrawals"))
         result["looked"] = {**looked, "checkpoint_completed": completed, "withdraw": gone}

@@ -106,3 +106,27 @@ def test_a_root_that_does_not_answer_or_fails_unexpectedly_holds_up_no_other(tmp
         wait_until(lambda: any("unexpected RecursionError" in line for line in lines))
         released.set()
         wait_until(lambda: jobs_below() == [1, 0, 1])
+
+
+def test_jobs_whose_directories_have_no_id_are_found_by_their_checkpoints(tmp_path):
+    """`execution.checkpointing.create-subdir: false`, beside a job that has an id."""
+    for place in ("orders/chk-3", "clicks/chk-1", "clicks/shared", ONE, "empty", ".hidden/chk-1"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "savepoint-55d1c8-0079e5e0a1c8" / "chk-1").mkdir(parents=True)
+    found = JobsUnder(SyncRequest(f"file:{tmp_path}", "file:/dcB"), lambda _line: None).jobs()
+    assert {job.name: job.request.source for job in found} == {
+        name: f"file:{tmp_path}/{name}" for name in (ONE, "clicks", "orders")
+    }
+
+
+def test_a_directory_that_cannot_be_read_hides_no_job(tmp_path):
+    for place in ("orders/chk-3", "locked"):
+        (tmp_path / place).mkdir(parents=True)
+
+    def refuse(verb, place):
+        if verb == "list" and place.endswith("/locked"):
+            raise PermissionError(13, "denied", place)
+
+    template = SyncRequest(f"file:{tmp_path}", "file:/dcB")
+    with serving("file", Faulty(Side().storage("file:/"), refuse)):
+        assert [job.name for job in JobsUnder(template, lambda _line: None).jobs()] == ["orders"]

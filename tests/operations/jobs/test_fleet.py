@@ -25,7 +25,7 @@ from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("spark")
 
-IDS = [f"{number:032x}" for number in range(8)]
+IDS = [f"{number:032x}" for number in range(1, 9)]
 
 
 @pytest.fixture

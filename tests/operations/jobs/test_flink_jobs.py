@@ -7,14 +7,13 @@ import threading
 
 import pytest
 
-from cpreplicate.core import uri
 from cpreplicate.core.clock import MACHINE
 from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.flink import FlinkRest
 from cpreplicate.flink.client import RequestLimits
 from cpreplicate.operations.jobs.chosen import Chosen
 from cpreplicate.operations.jobs.flink_jobs import FlinkJobs
-from cpreplicate.operations.jobs.job import by_key
+from cpreplicate.operations.jobs.job import JobKey, by_key
 from cpreplicate.operations.sync.request import SyncRequest
 from tests.support import hostile
 from tests.support.killing import wait_until
@@ -157,7 +156,7 @@ def test_each_job_of_a_jobmanager_is_followed_and_reported_in_one_shard():
         for number in (1, 2, 3):
             lines: list[str] = []
             jobs = following(f"http://{place}", lines, Shard(number, 3)).jobs()
-            followed += [uri.name(job.key) for job in jobs]
+            followed += [job.key.name for job in jobs]
             reported += [line.partition(":")[0] for line in lines]
     assert sorted(followed) == job_ids
     assert sorted(reported) == [job[-1] for job in job_ids]
@@ -395,7 +394,10 @@ def test_who_reports_the_directory_of_another_job_is_refused_and_the_other_is_fo
     forged = {"/jobs/overview": overview(TWO), f"/jobs/{TWO}/checkpoints": checkpoints(ONE, 99)}
     with jobmanager(forged) as impostor, jobmanager(honest) as victim:
         jobs = by_key(asking([impostor.url, victim.url], lines).jobs())
-    followed, refused = jobs[f"file:/dcB/{ONE}"], jobs[f"file:/dcB/{TWO}"]
+    followed, refused = (
+        jobs[JobKey("file:/dcB", f"file:/dcA/{ONE}")],
+        jobs[JobKey("file:/dcB", f"file:/dcA/{TWO}")],
+    )
     assert (followed.refusal, followed.newest.path) == (None, f"file:/dcA/{ONE}/chk-7")
     assert "in the directory of another job" in refused.refusal
     assert refused.newest is None
@@ -408,7 +410,7 @@ def test_who_is_refused_hides_no_job_whose_id_it_names():
     forged = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(TWO, 99)}
     with jobmanager(forged) as impostor, jobmanager(honest) as victim:
         jobs = by_key(asking([impostor.url, victim.url], []).jobs())
-    assert jobs[f"file:/dcB/{ONE}"].refusal is None
+    assert jobs[JobKey("file:/dcB", f"file:/dcA/{ONE}")].refusal is None
 
 
 @pytest.mark.parametrize("root", ["file:/elsewhere", f"file:/dcA/{ONE}x"])

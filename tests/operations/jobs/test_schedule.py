@@ -123,7 +123,7 @@ steps = st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["done", "failed"
     st.lists(st.tuples(st.integers(0, 2), st.sampled_from("xy")), min_size=1, max_size=12), steps
 )
 def test_no_slot_is_ever_given_twice_and_no_job_is_forgotten(jobs, steps):
-    schedule_ = Schedule(3, 10.0, 40.0)
+    schedule_: Schedule[str] = Schedule(3, 10.0, 40.0)
     wanted = {str(number): Wanted(*job) for number, job in enumerate(jobs)}
     schedule_.update(wanted, 0.0)
     running: list[str] = []

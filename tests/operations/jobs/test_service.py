@@ -440,19 +440,6 @@ def test_a_replica_below_the_root_is_not_replicated_again(tmp_path):
     assert "is a replica that no job writes to" in lines[0]
 
 
-def test_two_jobs_that_would_share_a_replica_are_refused(tmp_path):
-    write(tmp_path, 1, 1)
-    one = served(tmp_path, 1)
-    request = replace(one.request, source=f"file:{tmp_path}/elsewhere/{job_id(1)}")
-    other = replace(one, request=request)
-    warnings: list[str] = []
-    with stepping(Jobs(one, other), warnings) as stepped:
-        stepped.step()
-        assert stepped.service.observations()[0].last_exit_code == 6
-    assert "would share the replica" in warnings[0]
-    assert not (tmp_path / "dcB").exists()
-
-
 def test_of_two_reports_of_a_directory_the_newer_checkpoint_counts(tmp_path):
     first, second = (write(tmp_path, 1, number, files) for number, files in ((1, FILES), (2, NEXT)))
     ended, running_job = (
@@ -753,24 +740,6 @@ def test_a_source_is_looked_at_beside_a_sync_that_takes_long(tmp_path):
         assert replica_ids(stepped.service) == {"job-1": 5}
 
 
-def test_a_job_stays_followed_when_another_directory_would_share_its_replica(tmp_path):
-    write(tmp_path, 1, 1)
-    one = served(tmp_path, 1)
-    request = replace(one.request, source=f"file:{tmp_path}/elsewhere/{job_id(1)}")
-    other = replace(one, request=request)
-    discovery = Jobs(one)
-    warnings: list[str] = []
-    with stepping(discovery, warnings) as stepped:
-        stepped.step()
-        assert replica_ids(stepped.service) == {"job-1": 1}
-        discovery.found = [other, one]
-        write(tmp_path, 1, 2, NEXT)
-        stepped.step(1.0)
-        assert replica_ids(stepped.service) == {"job-1": 2}
-    assert warnings
-    assert warnings == [warning for warning in warnings if "is left out" in warning]
-
-
 def test_where_two_jobs_have_one_name_lines_and_probes_name_them_with_their_ids(tmp_path):
     found = [served(tmp_path, number) for number in (1, 2, 3)]
     for index in (0, 1):
@@ -823,3 +792,39 @@ def test_a_checkpoint_of_another_job_in_the_replica_makes_it_unready(tmp_path):
     assert point.observed
     assert "chk-9" in point.unready
     assert point.starting.checkpoint.endswith("/chk-1")
+
+
+def test_the_name_of_a_job_that_restarted_means_the_newest_point_that_can_be_restored(tmp_path):
+    """Flink has forgotten the former id, and the first copy of the new one has not ended."""
+    for number in (1, 2):
+        write(tmp_path, number, 1)
+    former, new = (replace(served(tmp_path, number), name="orders") for number in (1, 2))
+    place = f"file:{tmp_path}/dcB"
+
+    def asked(service):
+        return [point.replica for point in service.restore_points("orders")]
+
+    discovery = Jobs(former)
+    with stepping(discovery) as stepped:
+        stepped.step()
+        stepped.tries.hold("job")
+        discovery.found = [new]
+        stepped.step(1.0)
+        assert [each.source for each in stepped.service.observations()] == [new.request.source]
+        assert asked(stepped.service) == [f"{place}/{job_id(1)}"]
+        assert len(stepped.service.restore_points(job_id(2))) == 1
+        stepped.release()
+        stepped.step(1.0)
+        assert asked(stepped.service) == [f"{place}/{job_id(2)}"]
+        discovery.found = []
+        stepped.step(1.0)
+        assert asked(stepped.service) == [f"{place}/{job_id(2)}"]
+
+
+def test_jobs_of_one_name_that_run_at_the_same_time_are_all_meant_by_it(tmp_path):
+    found = [replace(served(tmp_path, number), name="orders") for number in (1, 2)]
+    for number in (1, 2):
+        write(tmp_path, number, 1)
+    with stepping(Jobs(*found)) as stepped:
+        stepped.step()
+        assert len(stepped.service.restore_points("orders")) == 2

@@ -19,14 +19,16 @@ from cpreplicate.operations.jobs.snapshots import (
 )
 from tests.support.stepping import ManualClock
 
-REPLICA = "hdfs://dcB/flink/replicas/0123456789abcdef0123456789abcdef"
+JOB = "0123456789abcdef0123456789abcdef"
+REPLICA = f"hdfs://dcB/flink/replicas/{JOB}"
 NOON = 1_700_000_000.0
 
 
-def point(number, observed=NOON, replica=REPLICA, name="orders"):
+def point(number, observed=NOON, replica=REPLICA, name="orders", job=JOB):
     checkpoint = f"{replica}/chk-{number}"
     starting = Starting(checkpoint, Restore("NO_CLAIM", None, ""), {}, {}, 0)
-    return RestorePoint(name, replica, RestoreState(starting), observed, 0.0, False, None, None)
+    state = RestoreState(starting)
+    return RestorePoint(name, replica, job, state, observed, 0.0, False, None, None)
 
 
 def manifest(*words, **options):
@@ -238,3 +240,25 @@ def test_nothing_is_deleted_before_its_successor_is_there(namespace):
 def test_replicas_of_one_id_below_two_roots_have_labels_of_their_own():
     assert label_of("hdfs://a/x") != label_of("hdfs://b/x")
     assert change_of(point(1), ()) is not None
+
+
+def test_jobs_of_one_id_have_objects_of_their_own_and_labels_that_tell_them_apart(namespace):
+    """As application clusters with high availability have, which count alike."""
+    places = [f"hdfs://dcB/{root}/{'0' * 32}" for root in ("orders", "payments")]
+    keeper = Keeper(namespace)
+    points = [point(7, replica=place, name=place.split("/")[3]) for place in places]
+    assert keeper.update(*points)
+    assert sorted(namespace.paths()) == [f"{place}/chk-7" for place in places]
+    labels = [each["metadata"]["labels"] for each in namespace.objects.values()]
+    assert {each["cpreplicate/job-name"] for each in labels} == {"orders", "payments"}
+    assert len({each["cpreplicate/replica"] for each in labels}) == 2
+    assert keeper.keeper.counts() == SnapshotCounts(0, 0)
+
+
+@pytest.mark.parametrize("name", ["a" * 64, "b c", "ünï", "§", "", "-x-", "a" * 63])
+def test_any_name_of_a_job_has_a_valid_label_of_its_own(name):
+    valid = "([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"
+    labels = [manifest(1, name=each)["metadata"]["labels"] for each in (name, f"{name}!")]
+    names = [each["cpreplicate/job-name"] for each in labels]
+    assert all(re.fullmatch(valid, each) for each in names)
+    assert names[0] != names[1]

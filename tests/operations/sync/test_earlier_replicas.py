@@ -223,7 +223,6 @@ def test_the_replica_of_another_source_with_the_same_job_id_is_not_used(tmp_path
     chain.sync(f"file:{tmp_path}/dcC/{JOB}")
     before = chain.tree()
     assert chain.within(chain.sync()) == 0
-    assert any("is not a replica of" in line.lower() for line in chain.lines)
     assert chain.tree() == before
 
 

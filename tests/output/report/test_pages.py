@@ -139,7 +139,7 @@ def test_fleet_counts_jobs_and_bytes_and_lists_what_failed():
 
 
 def test_the_plan_of_a_fleet_has_what_is_to_be_copied():
-    check = SyncCheck("chk-7", False, 2, 2048)
+    check = SyncCheck("file:/replicas/a", "chk-7", False, 2, 2048)
     page = page_of(FleetReport((job("orders", "planned", check=check),), "inline", 0.2))
     assert page.answer == ("Of 1 job, 1 to be replicated; 2.0 KiB are to be copied; it took 0.2 s.")
 

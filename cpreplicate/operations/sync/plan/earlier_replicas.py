@@ -25,6 +25,7 @@ from cpreplicate.protocol.lease import Lease
 from cpreplicate.protocol.manifest import Manifest
 from cpreplicate.protocol.marker import read_marker, source_name
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_name import Named, find_replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import Copy, Part
 from cpreplicate.storage import Side
@@ -43,18 +44,26 @@ def with_earlier_replicas(plan: Plan, source_state: SourceState, notify: Notify)
     files = needed.take(rows_of(needed.paths, texts(row.target for row in plan.copies)) >= 0)
     reused: dict[str, TargetCopy] = {}
     for root, job in of_earlier_jobs(files, source_state.source.job_root).items():
-        replica = Replica(uri.join(request.target_root, uri.name(root)), request.sides.target)
-        if replica.root == plan.replica:  # the job's directory was moved
-            continue
         try:
-            reused.update(_held(job, root, replica, request))
+            reused.update(_held(job, root, plan.replica, request))
         except (CpreplicateError, OSError) as error:
-            notify(f"{replica.root} is not used: its files are copied from the source. {error}")
+            notify(
+                f"the replica of {root} is not used: its files are copied from the source. {error}"
+            )
     return reusing(plan, reused) if reused else plan
 
 
-def _held(job: OfAJob, root: str, replica: Replica, request: SyncRequest) -> dict[str, TargetCopy]:
-    """Return which files of the job at `root` of the source its replica holds, if it is usable."""
+def _held(job: OfAJob, root: str, new: str, request: SyncRequest) -> dict[str, TargetCopy]:
+    """Return which files of the job at `root` of the source its replica holds, if it is usable.
+
+    `new` is the replica into which they are copied.
+    """
+    named = Named(source_name(request.sides.source, root), is_lone=False)
+    replica = Replica(
+        find_replica(named, request.target_root, request.sides.target), request.sides.target
+    )
+    if replica.root == new:  # the job's directory was moved
+        return {}
     if read_marker(replica.side, replica.root) is None:
         return {}  # there is none
     same_place.refuse_nested(replica, request.sides.source, root)

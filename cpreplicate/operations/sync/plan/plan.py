@@ -38,7 +38,7 @@ from cpreplicate.operations.change.change import refuse_links, some
 from cpreplicate.operations.sync.checks import refuse_outside, refuse_to_go_back
 from cpreplicate.operations.sync.plan.metadata import rewritten
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.source.state import SourceState
+from cpreplicate.operations.sync.source.state import SourceState, warnings_of_name
 from cpreplicate.protocol import (
     job_record,
     needed,
@@ -138,6 +138,7 @@ def make_plan(
         paths_reason=paths.reason,
         warnings=(
             *restore.warnings(metadata, paths, has_packs),
+            *(() if state.marker is not None else warnings_of_name(source_state, replica)),
             *_warnings_of_replaced(replaced_since.to_pylist()),
         ),
         packed=packed,

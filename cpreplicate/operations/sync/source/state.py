@@ -5,7 +5,7 @@ Nothing is changed here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -16,14 +16,16 @@ from cpreplicate.core.closure import Closure, FileTable, closure
 from cpreplicate.core.path_columns import Texts
 from cpreplicate.core.placement import METADATA, Placement
 from cpreplicate.errors import NotThere, Refused
+from cpreplicate.operations.sync.place import named_source
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import incomplete
 from cpreplicate.operations.sync.source.incomplete import Search
-from cpreplicate.protocol import same_place
+from cpreplicate.protocol import ownership, same_place
 from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_name
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_name import Named, find_replica, namesake
 from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata
-from cpreplicate.storage import Side
+from cpreplicate.storage import Side, Sides
 
 
 @dataclass(frozen=True)
@@ -108,19 +110,46 @@ def _source_marker(source: Source, side: Side) -> Marker | None:
 
 def target_replica(source_state: SourceState) -> Replica:
     """Return the replica of this source. Raise `Refused` if one is in the other."""
-    source, sides = source_state.source, source_state.request.sides
-    root = uri.join(source_state.request.target_root, source.job)
-    if sides.source.identity(source.checkpoint) == sides.target.identity(root):
-        for directory in (source.checkpoint, source.job_root):
-            if directory is not None and _overlap(uri.local_path(directory), uri.local_path(root)):
-                raise Refused(
-                    f"the replica {root} would lie in its own source {directory}. Nothing was done."
-                    " Give another TARGET_ROOT"
-                )
-    replica = Replica(root, sides.target)
-    same_place.refuse_nested(replica, sides.source, source.root)
+    source, request = source_state.source, source_state.request
+    sides = request.sides
+    root = find_replica(naming(source_state), request.target_root, sides.target)
+    # a source that is, or lies in, the directory of its own name is no source, whoever has that
+    for place in dict.fromkeys((uri.join(request.target_root, source.job), root)):
+        _refuse_overlap(source, place, sides)
+        replica = Replica(place, sides.target)
+        same_place.refuse_nested(replica, sides.source, source.root)
     _refuse_unusable_targets(source_state.needed.paths, replica)
     return replica
+
+
+def naming(source_state: SourceState) -> Named:
+    """Return what decides about the name of the replica."""
+    source = source_state.source
+    return named_source(source_state.request, source.root, source.job_root is None)
+
+
+def warnings_of_name(source_state: SourceState, replica: Replica) -> Iterator[str]:
+    """Yield, of a new replica, that one of another source has a name that it would have had."""
+    other = namesake(naming(source_state), replica.root, replica.side)
+    if other is not None:
+        root, marker = other
+        yield (
+            f"{replica.root} is a new replica, of {source_state.name.given}: {root} is that of"
+            f" {ownership.known_sources(marker)}. If both are names of the same source, such as a"
+            f" renamed nameservice, remove {replica.root}, and sync with --same-source into {root}"
+        )
+
+
+def _refuse_overlap(source: Source, root: str, sides: Sides) -> None:
+    """Raise `Refused` if a replica and its source lie in each other, by their names."""
+    if sides.source.identity(source.checkpoint) != sides.target.identity(root):
+        return
+    for directory in (source.checkpoint, source.job_root):
+        if directory is not None and _overlap(uri.local_path(directory), uri.local_path(root)):
+            raise Refused(
+                f"the replica {root} would lie in its own source {directory}. Nothing was done."
+                " Give another TARGET_ROOT"
+            )
 
 
 def _refuse_unusable_sources(files: Closure, side: Side) -> None:
