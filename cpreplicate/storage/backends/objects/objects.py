@@ -92,11 +92,15 @@ class ObjectStorage(Storage):
     def stat(self, uri: str) -> FileStatus | None:
         try:
             with translated_errors(uri):
-                return _status(uri, self._fs.info(_path(uri), refresh=True))
+                status = _status(uri, self._fs.info(_path(uri), refresh=True))
         except NoBucket:
             raise
         except FileNotFoundError:
             return None
+        # an empty object may stand for a directory, as in a container of Azure that other tools use
+        may_be_marker = not status.is_directory and not status.length
+        is_marker = may_be_marker and bool(self.list(uri))
+        return status._replace(is_directory=True) if is_marker else status
 
     def list(self, uri: str) -> list[FileStatus]:
         path = _path(uri)
@@ -109,11 +113,11 @@ class ObjectStorage(Storage):
             return []
         # some tools leave an object for a directory
         names = [entry["name"].rstrip("/") for entry in objects]
-        return [
+        return _without_markers(
             _status(uris.join(uri, uris.name(name)), entry)
             for name, entry in zip(names, objects, strict=True)
             if name != path
-        ]
+        )
 
     def put(
         self,
@@ -370,6 +374,18 @@ def _status(uri: str, entry: Mapping[str, Any]) -> FileStatus:
     return FileStatus(
         uri, uris.name(uri), int(entry.get("size") or 0), entry["type"] == "directory", modified
     )
+
+
+def _without_markers(listed: Iterable[FileStatus]) -> list[FileStatus]:
+    """Return what was listed, with each directory once: an empty object may stand for it, too."""
+    statuses = list(listed)
+    directories = {each.name: each for each in statuses if each.is_directory}
+    others = [
+        each
+        for each in statuses
+        if not each.is_directory and (each.length or each.name not in directories)
+    ]
+    return [*directories.values(), *others]
 
 
 def _first(chunks: Iterable[bytes], size: int) -> tuple[bytes, Iterator[bytes] | None]:

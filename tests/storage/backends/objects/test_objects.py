@@ -1,6 +1,12 @@
-"""What is particular to the client of S3: how long it waits."""
+"""What is particular to object stores: how long S3 is waited for, and what a directory is."""
 
+import s3fs
+
+from cpreplicate.storage import Side
 from cpreplicate.storage.backends.objects.objects import ObjectStorage
+from tests.support.s3 import S3Server, side_options
+
+BUCKET = "markers"
 
 
 def patience(filesystem):
@@ -14,3 +20,24 @@ def test_a_copy_within_the_service_is_waited_for_longer_than_other_calls():
     assert (patience(storage._fs), patience(storage._copier)) == (2.0, 60.0)
     storage = ObjectStorage("s3://bucket", options, deadline=90.0)
     assert patience(storage._copier) == 90.0
+
+
+def test_a_directory_is_one_whatever_objects_other_tools_leave_for_it(s3: S3Server):
+    """Hadoop and the browser of a service write an empty object, with a slash or without one."""
+    s3.make_bucket(BUCKET)
+    client = s3fs.S3FileSystem(**s3.options, use_listings_cache=False)
+    for key in ("r/one", "r/two", "r/three"):
+        client.pipe_file(f"{BUCKET}/{key}/chk-1/_metadata", b"content")
+    for key in ("r/one", "r/one/chk-1"):
+        client.pipe_file(f"{BUCKET}/{key}", b"")
+    client.call_s3("put_object", Bucket=BUCKET, Key="r/two/", Body=b"")
+    client.call_s3("put_object", Bucket=BUCKET, Key="r/empty", Body=b"")
+    side = Side((("s3:", tuple(side_options(s3.endpoint).items())),))
+    storage = side.storage(f"s3://{BUCKET}")
+    listed = sorted((each.name, each.is_directory) for each in storage.list(f"s3://{BUCKET}/r"))
+    assert listed == [("empty", False), ("one", True), ("three", True), ("two", True)]
+    assert [each.name for each in storage.list(f"s3://{BUCKET}/r/one")] == ["chk-1"]
+    for name, is_directory in listed:
+        status = storage.stat(f"s3://{BUCKET}/r/{name}")
+        assert status is not None
+        assert status.is_directory == is_directory
