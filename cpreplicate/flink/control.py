@@ -15,6 +15,7 @@ from cpreplicate.core import uri
 from cpreplicate.errors import FlinkRefused
 from cpreplicate.flink.answers import JOB_ID, items, of, parsed, text, whole
 from cpreplicate.flink.rest import FlinkRest
+from cpreplicate.storage import Transient
 
 SavepointFormat = Literal["NATIVE", "CANONICAL"]
 Version = tuple[int, int]
@@ -26,6 +27,8 @@ _RESTORE_MODE_SINCE: Version = (1, 15)
 _TRIGGER_SINCE: Version = (1, 17)
 _NOT_FOUND = 404
 _FIRST_OTHER = 300  # status that is not of a success
+# 502 to 504 come from a proxy that does not wait any longer, or before a leader is elected
+_LAST_OF_FLINK = 500
 # `POST /jars/:id/run` runs the program's main method: the first use of a cluster took 25 s
 _RUN_SECONDS = 300.0
 _UPLOAD_SECONDS = 600.0
@@ -249,6 +252,11 @@ class FlinkControl(FlinkRest):
         answer = self._answer(path, Question(method, **question))
         if answer.status < _FIRST_OTHER:
             return self._read(path, lambda: parsed(answer.body))
+        if answer.status > _LAST_OF_FLINK:
+            raise Transient(
+                f"{method} {self.url}/{path} was answered with status {answer.status}, as by a"
+                " proxy before the JobManager: it is not known whether it was done"
+            )
         raise FlinkRefused(
             f"{method} {self.url}/{path} was refused with status {answer.status}:"
             f" {_reason(answer.body)}",
@@ -308,7 +316,7 @@ def _slots_needed(answer: Any) -> int:
 
 def _has_all_tasks(answer: Any) -> bool:
     vertices = items(of(answer, "vertices"))
-    return bool(vertices) and all(text(each, "status") == "RUNNING" for each in vertices)
+    return bool(vertices) and all(text(each, "status") in _AT_WORK for each in vertices)
 
 
 def _checkpointing(answer: Any) -> Checkpointing:
@@ -317,6 +325,7 @@ def _checkpointing(answer: Any) -> Checkpointing:
     return Checkpointing(whole(answer, "interval") / 1000, all(flags))
 
 
+_AT_WORK = ("RUNNING", "FINISHED")  # a bounded source ends before the job does
 _RETAINED = {"enabled": True, "delete_on_cancellation": False}
 
 

@@ -13,6 +13,7 @@ import pytest
 from cpreplicate.errors import CpreplicateError, FlinkRefused
 from cpreplicate.flink.client import RequestLimits
 from cpreplicate.flink.control import FlinkControl, Operation, Restored, Run, claim_field
+from cpreplicate.storage import Transient
 from tests.support.flink import Flink
 from tests.support.hostile import answer, hostile
 from tests.support.sessions import Session, arguments_of, session
@@ -151,6 +152,26 @@ def test_a_request_that_changes_something_follows_no_redirect_and_states_it():
                 control.cancel(JOB)
             control.close()
     assert other.requests == []
+
+
+@pytest.mark.parametrize("status", ["502 Bad Gateway", "503 Unavailable", "504 Timeout"])
+def test_what_a_proxy_answers_does_not_prove_that_a_job_was_not_started(status: str) -> None:
+    with hostile(answer(b"{}", status)) as server:
+        control = FlinkControl(server.url, limits=AMPLE)
+        with pytest.raises(Transient, match="not known whether it was done"):
+            control.run("job.jar", Run(JOB, "file:///replica/chk-1"), (2, 3))
+        control.close()
+
+
+@pytest.mark.parametrize(
+    ("states", "is_at_work"), [("RUNNING FINISHED", True), ("RUNNING DEPLOYING", False)]
+)
+def test_a_task_that_has_reached_its_end_is_not_waited_for(states: str, is_at_work: bool) -> None:
+    vertices = [{"status": state} for state in states.split()]
+    with hostile(answer(json.dumps({"vertices": vertices}).encode())) as server:
+        control = FlinkControl(server.url, limits=AMPLE)
+        assert control.has_all_tasks(JOB) is is_at_work
+        control.close()
 
 
 def questions(control: FlinkControl) -> list[Callable[[], object]]:
