@@ -65,6 +65,11 @@ class SwitchRecord(NamedTuple):
         """Whether there is something to continue or to take back."""
         return self.step in _OPEN
 
+    @property
+    def is_left_to_operator(self) -> bool:
+        """Whether it ended with the promotion, because no target was given."""
+        return self.step == "promoted" and not self.target
+
 
 def new_id() -> str:
     """Return a new id of a job, or of what Flink is asked for, in Flink's form."""
@@ -117,12 +122,13 @@ def switching(
 ) -> Iterator[SwitchLog]:
     """Hold the lease of a switch while the block runs. Raises `LeaseHeld`, which names the holder.
 
-    A record that is open is used instead of this one: another run left it meanwhile.
+    A record that is open is used instead of this one: another run left it meanwhile. So is a later
+    one of the same switch, which another run has ended meanwhile.
     """
     with acquire(uri.join(root, f"{OWN}/{LEASED}"), side, notify=notify) as lease:
         found = read_switch(side, root)
-        is_left = found is not None and found.is_open
-        yield SwitchLog(root, side, lease, found if found is not None and is_left else record)
+        is_used = found is not None and (found.is_open or found.new_job == record.new_job)
+        yield SwitchLog(root, side, lease, found if found is not None and is_used else record)
 
 
 def _record(fields: dict[str, Any]) -> SwitchRecord:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -14,13 +13,14 @@ from cpreplicate.flink.control import TRIGGER_ID_SINCE, FlinkControl, Operation
 from cpreplicate.operations.handover.switch.preview import sync_of
 from cpreplicate.operations.handover.switch.request import SwitchRequest
 from cpreplicate.protocol.source import find
-from cpreplicate.protocol.switch_record import SwitchLog, new_id
+from cpreplicate.protocol.switch_record import SwitchLog, SwitchRecord, new_id
 from cpreplicate.storage import Transient
 
 ENDED = ("CANCELED", "FINISHED")
 """The states that prove the end of a job: nothing starts it again."""
 GOING_ON = "The same command goes on from there; with --take-back, it has the job run where it ran"
 _FAILED = "FAILED"
+_OVER = (404, 409)  # how Flink answers to a second cancel of a job, or once it is over
 T = TypeVar("T")
 
 
@@ -84,6 +84,13 @@ def end_job(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> End
     """
     job_id = log.record.job_id
     state = origin.state(job_id)
+    if log.record.step == "copying" and state in (*ENDED, "CANCELLING"):
+        raise SwitchUnclear(
+            f"{log.record.name} is {state} at {origin.url}, and this `switch` did not stop it."
+            " Nothing was done. Somebody else stopped it, such as a `switch` into another"
+            " TARGET_ROOT, or it has ended by itself. Make sure that it is not started elsewhere,"
+            " and start it where it ran, or promote its replica by hand"
+        )
     if state == "CANCELLING":
         state = wait_for_end(job_id, origin, request)
     if state in ENDED:
@@ -93,6 +100,20 @@ def end_job(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> End
     if request.stop == "savepoint":
         return _end_by_savepoint(log, origin, request)
     return _end_by_checkpoint(log, origin, request)
+
+
+def is_ending(record: SwitchRecord, origin: FlinkControl) -> bool:
+    """Return whether a job that was asked to stop has ended, or is about to.
+
+    While it takes its last savepoint, it is reported as RUNNING.
+    """
+    state = origin.state(record.job_id)
+    if state in (*ENDED, "CANCELLING"):
+        return True
+    if state is None or record.stop != "savepoint":
+        return False
+    asked = origin.savepoint_result(record.job_id, record.stop_id)
+    return asked.is_known and asked.failure is None
 
 
 def wait_for_end(job_id: str, cluster: FlinkControl, request: SwitchRequest) -> str:
@@ -108,12 +129,16 @@ def wait_for_end(job_id: str, cluster: FlinkControl, request: SwitchRequest) -> 
 def cancel(job_id: str, cluster: FlinkControl, request: SwitchRequest) -> None:
     """Have a job cancelled, also if an answer is lost; its end is to be waited for.
 
-    Flink 1.13 does not know a job any more that is cancelled twice.
+    Flink 1.13 does not know a job any more that is cancelled twice. Raises `FlinkRefused` if it is
+    refused otherwise.
     """
 
     def cancelled() -> bool:
-        with suppress(FlinkRefused):
+        try:
             cluster.cancel(job_id)
+        except FlinkRefused as error:
+            if error.status not in _OVER:
+                raise
         return True
 
     wait_for(cancelled, request, f"an answer of {cluster.url}")

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify, silent
+from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import total
-from cpreplicate.errors import CpreplicateError, FlinkRefused, NotThere, Refused, SourceMovedOn
+from cpreplicate.errors import (
+    CpreplicateError,
+    FlinkRefused,
+    MetadataError,
+    NotThere,
+    Refused,
+    SourceMovedOn,
+    SwitchUnclear,
+)
 from cpreplicate.flink import RunningJob
 from cpreplicate.flink.control import Cluster, FlinkControl
 from cpreplicate.operations.handover.switch.programs import named_jar
@@ -23,6 +33,8 @@ from cpreplicate.operations.handover.switch.request import (
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest, is_outside_roots
+from cpreplicate.protocol.switch_record import NAME, SwitchRecord
+from cpreplicate.storage import Transient
 
 _SAVEPOINTS = ("state.savepoints.dir", "execution.checkpointing.savepoint-dir")
 _KUBERNETES = "kubernetes.cluster-id"
@@ -209,7 +221,13 @@ def _with_target(
             f"{target.url} has {slots.free} free slots of {slots.total}, and the job needs"
             f" {needed}. Add TaskManagers, or cancel what runs there"
         )
-    if same := [job for job in target.jobs().jobs if job.name == seen.name and not job.has_ended]:
+    same = [job for job in target.jobs().jobs if job.name == seen.name and not job.has_ended]
+    if any(job.job_id == seen.job_id for job in same):
+        refusals.append(
+            f"{target.url} runs the job {seen.job_id} itself: it leads to the same cluster as"
+            f" {clusters.origin.url}. Give the other one to --start-at"
+        )
+    elif same:
         refusals.append(
             f"a job {seen.name} runs at {target.url} already: {same[0].job_id}. Cancel it first, or"
             " give the other URL"
@@ -232,3 +250,53 @@ def _with_target(
         refusals=tuple(refusals),
         warnings=tuple(warnings),
     )
+
+
+def is_left(record: SwitchRecord, origin: FlinkControl) -> bool:
+    """Return whether a job whose start was left to the operator runs at the origin since."""
+    return record.is_left_to_operator and bool(_alive(record.name, origin))
+
+
+def refuse_another_life(
+    root: str, record: SwitchRecord, request: SwitchRequest, clusters: Clusters
+) -> None:
+    """Raise `SwitchUnclear` if the job of an open switch was started by somebody else since.
+
+    A JobManager that does not answer proves nothing here; what needs its answer asks again.
+    """
+    origin, target = clusters
+    ended = () if record.step == "stopping" or request.take_back else (record.job_id,)
+    _refuse(
+        root, record, [job for job in _alive(record.name, origin) if job.job_id in ended], origin
+    )
+    if request.job != record.job_id:
+        own = (record.job_id, record.back_job)
+        _refuse_others(root, record, own, origin)
+    if target is not None:
+        _refuse_others(root, record, (record.new_job,), target)
+
+
+def _refuse_others(
+    root: str, record: SwitchRecord, own: tuple[str, ...], cluster: FlinkControl
+) -> None:
+    others = [job for job in _alive(record.name, cluster) if job.job_id not in own]
+    _refuse(root, record, others, cluster)
+
+
+def _refuse(
+    root: str, record: SwitchRecord, found: list[RunningJob], cluster: FlinkControl
+) -> None:
+    if found:
+        raise SwitchUnclear(
+            f"a job {record.name} runs at {cluster.url} as {found[0].job_id}, and {root} has an"
+            f" open switch of {record.job_id}, which came to {record.step!r}: it could run twice."
+            " Nothing was done. If it is this job, started again by somebody, delete"
+            f" {uri.join(root, f'{OWN}/{NAME}')}, and run again. If it is another one of this name"
+            f" at {record.origin}, give --job {record.job_id}"
+        )
+
+
+def _alive(name: str, cluster: FlinkControl) -> list[RunningJob]:
+    with suppress(Transient, MetadataError):
+        return [job for job in cluster.jobs().jobs if job.name == name and not job.has_ended]
+    return []

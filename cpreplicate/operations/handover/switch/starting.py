@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 
 from cpreplicate.core import uri
-from cpreplicate.errors import FlinkRefused, NotSwitched
+from cpreplicate.core.placement import CHECKPOINT_NAME
+from cpreplicate.errors import FlinkRefused, NotSwitched, SwitchUnclear
 from cpreplicate.flink.control import FlinkControl, Run, Version, is_same_place
-from cpreplicate.operations.handover.switch.ending import ENDED, wait_for
+from cpreplicate.operations.handover.switch.ending import cancel, wait_for, wait_for_end
 from cpreplicate.operations.handover.switch.request import Program, SwitchRequest
 from cpreplicate.protocol.switch_record import SwitchRecord
 
 _DUPLICATE = "already been submitted"
-_OVER = (*ENDED, "FAILED")
+_LATE = "TimeoutException"
+_OVER = ("CANCELED", "FAILED")
 _MARGIN = 2.0  # seconds after which a job that runs reports from what it was restored
 
 
@@ -30,25 +32,27 @@ def submit(
     Raises `NotSwitched` if it refuses; then the job does not run there.
     """
 
-    def submitted() -> bool:
+    def submitted() -> str | None:
         try:
-            answered = cluster.run(jar_id, run, version)
+            return cluster.run(jar_id, run, version)
         except FlinkRefused as error:
-            if _DUPLICATE not in str(error):
-                raise
-            return True
-        if answered != run.job_id:
-            cluster.cancel(answered)
-            raise NotSwitched(
-                f"{cluster.url} started the job {answered} instead of {run.job_id}. It was"
-                " cancelled"
-            )
-        return True
+            if _DUPLICATE in str(error):
+                return run.job_id
+            if _LATE in str(error):  # of a call within the JobManager: it may still start
+                return None
+            raise
 
     try:
-        wait_for(submitted, request, f"an answer of {cluster.url} to the start of {run.job_id}")
+        what = f"an answer of {cluster.url} to the start of {run.job_id}"
+        answered = wait_for(submitted, request, what)
     except FlinkRefused as error:
         raise NotSwitched(f"{cluster.url} does not start the job: {error}") from error
+    if answered != run.job_id:
+        cancel(answered, cluster, request)
+        wait_for_end(answered, cluster, request)
+        raise NotSwitched(
+            f"{cluster.url} started the job {answered} instead of {run.job_id}. It was cancelled"
+        )
 
 
 def wait_until_it_runs(
@@ -73,6 +77,8 @@ def wait_until_it_runs(
             return None
         if found.path is not None and is_same_place(found.path, point):
             return True
+        if found.path is not None and uri.name(uri.parent(found.path)) == job_id:
+            return _has_gone_on(found.path, point, job_id, cluster)
         began = "empty state" if found.path is None else found.path
         raise NotSwitched(
             f"{cluster.url} started the job {job_id} from {began}, not from {point}: it was"
@@ -80,6 +86,23 @@ def wait_until_it_runs(
         )
 
     wait_for(restored, request, f"from what {job_id} was restored at {cluster.url}")
+
+
+def _has_gone_on(own: str, point: str, job_id: str, cluster: FlinkControl) -> bool:
+    """Return True if a job that was restored again, from its own checkpoint, began at a point.
+
+    Flink counts on from the number of the checkpoint that a job began with, and from 1 without one.
+    Raises `SwitchUnclear` if that does not prove it; the job runs on.
+    """
+    names = [uri.name(place) for place in (own, point)]
+    numbers = [int(name.removeprefix("chk-")) for name in names if CHECKPOINT_NAME.fullmatch(name)]
+    if len(numbers) == len(names) and numbers[0] > numbers[1]:
+        return True
+    raise SwitchUnclear(
+        f"the job {job_id} runs at {cluster.url}, and was restored again meanwhile, from {own}:"
+        f" whether it began from {point} is not known. It was left running. Look into its output,"
+        " and cancel it there before you start the job elsewhere"
+    )
 
 
 def wait_for_first_checkpoint(job_id: str, cluster: FlinkControl, request: SwitchRequest) -> str:
@@ -95,6 +118,11 @@ def wait_for_first_checkpoint(job_id: str, cluster: FlinkControl, request: Switc
 
 def _refuse_ended(job_id: str, cluster: FlinkControl) -> None:
     state = cluster.state(job_id)
+    if state == "FINISHED":
+        raise SwitchUnclear(
+            f"the job {job_id} has FINISHED at {cluster.url}: it reached its end there. Nothing was"
+            " started elsewhere"
+        )
     if state in _OVER:
         raise NotSwitched(
             f"the job {job_id} is {state} at {cluster.url}. Look into its exceptions there"

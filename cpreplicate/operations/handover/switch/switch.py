@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Event
 
@@ -17,6 +18,7 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.plan import total
 from cpreplicate.errors import (
     CpreplicateError,
+    LeaseHeld,
     NotSwitched,
     NotThere,
     Refused,
@@ -25,11 +27,19 @@ from cpreplicate.errors import (
 )
 from cpreplicate.flink import RunningJob
 from cpreplicate.operations.handover.promote import PromoteRequest, Promotion, promote
-from cpreplicate.operations.handover.switch.ending import ENDED, end_job, take_checkpoint
+from cpreplicate.operations.handover.switch.ending import (
+    ENDED,
+    GOING_ON,
+    end_job,
+    is_ending,
+    take_checkpoint,
+)
 from cpreplicate.operations.handover.switch.preview import (
+    is_left,
     of_newest,
     preview,
     refuse,
+    refuse_another_life,
     running_job,
     sync_of,
 )
@@ -101,8 +111,13 @@ def switch(
     found = _records(target_root, side)
     for root, record in found:
         if record.is_open and request.job in (record.name, record.job_id):
-            _refuse_other_clusters(root, record, request, clusters)
             with switching(root, side, record, notify) as log:
+                if is_left(log.record, clusters.origin):
+                    if not request.dry_run:
+                        log.write(step="started")
+                    continue
+                _refuse_ended(log.record)
+                _refuse_other(root, log.record, request, clusters)
                 run = _Switching(log, clusters, request, notify, is_halted)
                 return _carried_out(run, ())
     if request.take_back:
@@ -110,9 +125,10 @@ def switch(
     try:
         job = running_job(request.job, clusters.origin)
     except NotThere:
-        before = [each for _, each in found if request.job in (each.name, each.job_id)]
-        if before and before[-1].step == "started":
-            return _switched_before(before[-1])
+        for _, record in found:
+            named = request.job in (record.name, record.job_id)
+            if named and record.step == "started" and _runs_there(record, clusters):
+                return _switched_before(record)
         raise
     return _begun(job, request, clusters, notify, is_halted)
 
@@ -140,6 +156,7 @@ def _begun(
     with switching(root, request.sync.sides.target, record, notify) as log:
         run = _Switching(log, clusters, request, notify, is_halted)
         if log.record.is_open:
+            _refuse_other(root, log.record, request, clusters)
             return _carried_out(run, (first,))
         return _carried_out(run, _copied_ahead(run, first))
 
@@ -179,18 +196,33 @@ def _carried_out(run: _Switching, rounds: tuple[Round, ...]) -> JobSwitch:
         if not log.record.is_open:
             raise
         run.notify(f"the switch failed, and is taken back: {described(error)}")
-        is_refused = isinstance(error, NotSwitched)
-        done = take_back(log, run.clusters, run.request, run.notify, is_refused)
         text = described(error).rstrip(".")
+        done = _taken_back_after(error, run)
         raise NotSwitched(f"{log.record.name} was not switched: {text}. Now {done}") from error
+
+
+def _taken_back_after(error: Exception, run: _Switching) -> str:
+    """Have the job run where it ran, because of an error. Raises `SwitchUnclear` if that fails."""
+    run.log.check()
+    is_refused = isinstance(error, NotSwitched)
+    try:
+        return take_back(run.log, run.clusters, run.request, run.notify, is_refused)
+    except SwitchUnclear:
+        raise
+    except (CpreplicateError, OSError) as second:
+        raise SwitchUnclear(
+            f"{run.log.record.name} was not switched: {described(error).rstrip('.')}. It could not"
+            f" be taken back: {described(second).rstrip('.')}. {GOING_ON}"
+        ) from second
 
 
 def _moved(run: _Switching, rounds: tuple[Round, ...]) -> JobSwitch:
     """Stop the job, copy its last point, promote that, and start it."""
     log, origin, phases, repeated = run.log, run.clusters.origin, dict[str, float](), None
-    jar = _jar(run)
+    is_known = log.record.step == "starting" and _is_at_target(run)
+    jar = None if is_known else _jar(run)
     if log.record.step in ("copying", "stopping"):
-        if run.is_halted.is_set():
+        if run.is_halted.is_set() and log.record.step == "copying":
             raise Refused(f"{log.record.name} was not stopped: another job was not switched")
         ended = end_job(log, origin, run.request)
         repeated = ended.repeated
@@ -202,7 +234,6 @@ def _moved(run: _Switching, rounds: tuple[Round, ...]) -> JobSwitch:
         rounds = (*rounds, last)
         phases = run.phases(phases, "copied")
         log.write(replica=root, checkpoint=last.checkpoint)
-    is_known = log.record.step == "starting" and _is_at_target(run)
     promotion = None if is_known else _promoted(run)
     phases = run.phases(phases, "promoted")
     result = JobSwitch(
@@ -221,9 +252,23 @@ def _moved(run: _Switching, rounds: tuple[Round, ...]) -> JobSwitch:
 
 
 def _jar(run: _Switching) -> str | None:
-    """Return the id of the jar at the target, which is uploaded before the job is stopped."""
-    target = run.clusters.target
-    return None if target is None else uploaded(named_jar(run.request.program, target), target)
+    """Return the id of the jar at the target, which is uploaded before the job is stopped.
+
+    A wrong word of whoever goes on with a switch does not take it back.
+    """
+    target, record = run.clusters.target, run.log.record
+    if target is None:
+        return None
+    try:
+        named = named_jar(run.request.program, target)
+    except (NotThere, Refused) as error:
+        if not record.is_open:
+            raise
+        raise SwitchUnclear(
+            f"the switch of {record.name} came to {record.step!r}, and does not go on:"
+            f" {described(error).rstrip('.')}. Correct it. {GOING_ON}"
+        ) from error
+    return uploaded(named, target)
 
 
 def _is_at_target(run: _Switching) -> bool:
@@ -285,8 +330,9 @@ def _started(
 def _taken_back(run: _Switching) -> JobSwitch:
     """Have the job run where it ran, as asked for."""
     log, origin = run.log, run.clusters.origin
-    if log.record.step == "stopping" and origin.state(log.record.job_id) in (*ENDED, "CANCELLING"):
-        log.write(step="ended", point=end_job(log, origin, run.request).point)
+    if log.record.step == "stopping" and is_ending(log.record, origin):
+        with suppress(NotSwitched):  # its savepoint failed: it runs on
+            log.write(step="ended", point=end_job(log, origin, run.request).point)
     done = take_back(log, run.clusters, run.request, run.notify, is_refused=False)
     run.notify(done)
     return JobSwitch(log.record.name, "taken back", log.record.job_id, warnings=(done,))
@@ -301,7 +347,7 @@ def _copied_ahead(run: _Switching, first: Round) -> tuple[Round, ...]:
     while rounds[-1].bytes > request.small and len(rounds) < request.most_rounds:
         rounds.append(run.sync(record.directory))
     for _ in range(_TRIGGERED_ROUNDS):
-        if take_checkpoint(record.job_id, new_id(), run.clusters.origin, request) is None:
+        if not _is_triggered(run):
             break
         rounds.append(run.sync(record.directory))
         if rounds[-1].bytes <= request.small:
@@ -312,6 +358,16 @@ def _copied_ahead(run: _Switching, first: Round) -> tuple[Round, ...]:
             " as much, while the job stands still"
         )
     return tuple(rounds)
+
+
+def _is_triggered(run: _Switching) -> bool:
+    """Have a job that is not to be stopped yet complete a checkpoint."""
+    try:
+        job_id, origin = run.log.record.job_id, run.clusters.origin
+        return take_checkpoint(job_id, new_id(), origin, run.request) is not None
+    except SwitchUnclear as error:
+        name = run.log.record.name
+        raise NotSwitched(f"{name} was not stopped, and runs on: {error}") from error
 
 
 def _round(request: SwitchRequest, place: str, name: str, notify: Notify) -> tuple[Round, str]:
@@ -343,6 +399,30 @@ def _records(target_root: str, side: Side) -> list[tuple[str, SwitchRecord]]:
     with ThreadPoolExecutor(_READ_AT_ONCE, "switch") as pool:
         found = zip(roots, pool.map(read, roots), strict=True)
         return [(root, record) for root, record in found if record is not None]
+
+
+def _refuse_ended(record: SwitchRecord) -> None:
+    """Raise `LeaseHeld` if another run ended a switch before this one had its lease."""
+    if not record.is_open:
+        raise LeaseHeld(
+            f"another run ended the switch of {record.name} meanwhile: it came to {record.step!r}."
+            " Nothing was done. --dry-run shows how it is now"
+        )
+
+
+def _refuse_other(
+    root: str, record: SwitchRecord, request: SwitchRequest, clusters: Clusters
+) -> None:
+    _refuse_other_clusters(root, record, request, clusters)
+    refuse_another_life(root, record, request, clusters)
+
+
+def _runs_there(record: SwitchRecord, clusters: Clusters) -> bool:
+    """Return whether a job was switched between these clusters, and did not end since."""
+    target = clusters.target
+    if target is None or (record.origin, record.target) != (clusters.origin.url, target.url):
+        return False
+    return target.state(record.new_job) not in (*ENDED, "FAILED", None)
 
 
 def _refuse_other_clusters(
