@@ -136,7 +136,8 @@ def warnings_of_name(source_state: SourceState, replica: Replica) -> Iterator[st
         yield (
             f"{replica.root} is a new replica, of {source_state.name.given}: {root} is that of"
             f" {ownership.known_sources(marker)}. If both are names of the same source, such as a"
-            f" renamed nameservice, remove {replica.root}, and sync with --same-source into {root}"
+            f" renamed nameservice, remove {replica.root}, and sync with --same-source, which takes"
+            f" {root}"
         )
 
 
