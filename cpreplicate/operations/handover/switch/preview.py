@@ -265,6 +265,7 @@ def refuse_another_life(
     A JobManager that does not answer proves nothing here; what needs its answer asks again.
     """
     origin, target = clusters
+    _refuse_another_cluster(record, origin)
     ended = () if record.step == "stopping" or request.take_back else (record.job_id,)
     _refuse(
         root, record, [job for job in _alive(record.name, origin) if job.job_id in ended], origin
@@ -274,6 +275,20 @@ def refuse_another_life(
         _refuse_others(root, record, own, origin)
     if target is not None:
         _refuse_others(root, record, (record.new_job,), target)
+
+
+def _refuse_another_cluster(record: SwitchRecord, origin: FlinkControl) -> None:
+    """Raise `SwitchUnclear` if a job has the id of that of a switch, and another name.
+
+    Each application with high availability has the same id.
+    """
+    for job in _jobs(origin):
+        if job.job_id == record.job_id and job.name != record.name:
+            raise SwitchUnclear(
+                f"the job {record.job_id} is {job.name} at {origin.url}, and a switch of it as"
+                f" {record.name} is open: the URL leads to another cluster now. Nothing was done."
+                f" Have {origin.url} lead to the former one, and run again"
+            )
 
 
 def _refuse_others(
@@ -297,6 +312,10 @@ def _refuse(
 
 
 def _alive(name: str, cluster: FlinkControl) -> list[RunningJob]:
+    return [job for job in _jobs(cluster) if job.name == name and not job.has_ended]
+
+
+def _jobs(cluster: FlinkControl) -> tuple[RunningJob, ...]:
     with suppress(Transient, MetadataError):
-        return [job for job in cluster.jobs().jobs if job.name == name and not job.has_ended]
-    return []
+        return cluster.jobs().jobs
+    return ()

@@ -110,6 +110,31 @@ def test_a_switch_that_another_run_ended_before_this_one_had_its_lease_is_not_re
     assert len(centres.running()) == 1
 
 
+@pytest.mark.parametrize("is_taken_back", [False, True])
+def test_a_job_of_the_same_id_in_another_cluster_is_left_alone(
+    centres: Centres, is_taken_back: bool
+) -> None:
+    killed_at(centres, "trigger", number=2, when="before")
+    centres.a.jobs[JOB].name = "invoices"
+    with pytest.raises(SwitchUnclear, match="leads to another cluster"):
+        centres.switch(take_back=is_taken_back)
+    assert centres.running() == [JOB]
+    assert record_of(centres).is_open
+
+
+def test_a_job_that_reaches_its_end_in_b_is_not_started_again_in_a(centres: Centres) -> None:
+    def finish(verb: str) -> None:
+        if verb == "run":
+            (started,) = centres.b.jobs.values()
+            started.state = "FINISHED"
+
+    centres.b.after = finish
+    with pytest.raises(SwitchUnclear, match="reached its end there"):
+        centres.switch()
+    assert centres.running() == []
+    assert set(centres.a.jobs) == {JOB}
+
+
 def test_a_job_that_somebody_else_stopped_is_started_nowhere(centres: Centres) -> None:
     def stop(_verb: str) -> None:
         centres.a.jobs[JOB].state = "CANCELED"  # of a switch into another TARGET_ROOT
