@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -155,18 +155,31 @@ def _of_origin(job: RunningJob, request: SwitchRequest, origin: FlinkControl) ->
             " restart it, or give --stop savepoint"
         )
     configuration = origin.configuration()
-    is_missing = not any(configuration.get(name) for name in _SAVEPOINTS)
-    if request.stop == "savepoint" and request.savepoints is None and is_missing:
-        yield (
-            f"{origin.url} has no directory for savepoints. Give --savepoints DIR, or set"
-            f" {_SAVEPOINTS[-1]}"
-        )
+    if request.stop == "savepoint":
+        yield from _of_savepoints(job, request, origin, configuration)
     if configuration.get(_KUBERNETES):
         yield (
             f"{origin.url} runs on Kubernetes ({_KUBERNETES}), where the operator, or a deployment,"
             " may start the job again after its end. Suspend it there, and follow the steps by hand"
             " in docs/before-a-switch.md"
         )
+
+
+def _of_savepoints(
+    job: RunningJob, request: SwitchRequest, origin: FlinkControl, configuration: Mapping[str, str]
+) -> Iterator[str]:
+    configured = (configuration[name] for name in _SAVEPOINTS if configuration.get(name))
+    place = request.savepoints or next(configured, None)
+    if place is None:
+        yield (
+            f"{origin.url} has no directory for savepoints. Give --savepoints DIR, or set"
+            f" {_SAVEPOINTS[-1]}"
+        )
+        return
+    try:
+        sync_of(request.sync, uri.absolute(place, "/"), job.name)
+    except Refused as error:
+        yield str(error)
 
 
 def _with_way_back(

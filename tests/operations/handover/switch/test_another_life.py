@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from cpreplicate.errors import (
     MetadataError,
     NotSwitched,
     NotThere,
+    Refused,
     SwitchUnclear,
 )
 from cpreplicate.flink import Overview
@@ -289,6 +291,19 @@ def test_a_job_that_ended_in_b_since_was_not_switched_before(centres: Centres) -
 
 def other_of(centres: Centres) -> SimulatedFlink:
     return SimulatedFlink("http://c:8081", centres.b.root)
+
+
+@pytest.mark.parametrize("is_named", [False, True], ids=["configured", "named"])
+def test_a_savepoint_that_could_not_be_read_is_refused_before_the_stop(
+    centres: Centres, is_named: bool
+) -> None:
+    place = "file:///elsewhere" if is_named else None
+    asked = centres.request(stop="savepoint", savepoints=place)
+    root = f"{centres.a.root}/{JOB}"  # a configured directory is its parent
+    asked = replace(asked, sync=replace(asked.sync, source_roots=(root,)))
+    with pytest.raises(Refused, match="lies outside the source's roots"):
+        switch(asked, centres.clusters, silent)
+    assert centres.running() == [JOB]
 
 
 def test_two_urls_of_one_cluster_are_reported_as_such(centres: Centres) -> None:
