@@ -19,6 +19,8 @@ from cpreplicate.errors import NotThere, Refused
 if TYPE_CHECKING:
     from cpreplicate.operations.handover.switch.request import Clusters, SwitchRequest
 
+_NATIVE = "native"
+
 
 @cli.command(
     short_help="Move running jobs to another cluster.",
@@ -58,6 +60,7 @@ def switch(target_root: str, job: tuple[str, ...], output: Any, **values: Any) -
 
     if len(values["flink"]) != 1 or not job:
         raise click.UsageError("give one --flink URL and --job NAME: where the job runs, and which")
+    _refuse_without_effect(values)
     notify = start_narration(values)
     request = _request({**values, "source": target_root, "target_root": target_root})
     stops_on_error = values["on_error"] == "stop"
@@ -67,6 +70,14 @@ def switch(target_root: str, job: tuple[str, ...], output: Any, **values: Any) -
     if request.dry_run and len(jobs) == 1 and report.jobs[0].error is not None:
         raise Refused(report.jobs[0].error)
     return code or report.exit_code
+
+
+def _refuse_without_effect(values: dict[str, Any]) -> None:
+    """Raise `click.UsageError` for an option that would do nothing."""
+    if values["stop"] != "savepoint" and (values["savepoints"] or values["savepoint_format"]):
+        raise click.UsageError("--savepoints and --savepoint-format are of --stop savepoint")
+    if values["start_header"] and values["start_at"] is None:
+        raise click.UsageError("--start-header is of --start-at URL, which is not given")
 
 
 def _request(values: dict[str, Any]) -> SwitchRequest:
@@ -80,7 +91,7 @@ def _request(values: dict[str, Any]) -> SwitchRequest:
         planned_sync(values),
         stop=values["stop"],
         savepoints=values["savepoints"],
-        savepoint_format=values["savepoint_format"].upper(),
+        savepoint_format=(values["savepoint_format"] or _NATIVE).upper(),
         program=Program(values["jar"], entry_class, arguments, parallelism),
         origin_program=Program(values["origin_jar"], entry_class, of_origin, parallelism),
         small=values["small"],

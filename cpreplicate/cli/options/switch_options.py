@@ -76,9 +76,8 @@ SWITCH = (
     ),
     basic(
         "savepoint-format",
-        "The format of the savepoint, from Flink 1.15 on.",
+        "With --stop savepoint: its format, from Flink 1.15 on. Default: native.",
         kinds.choice("native", "canonical"),
-        default="native",
     ),
     basic(
         "small",
@@ -120,7 +119,7 @@ SWITCH = (
     ),
     service(
         "start-header",
-        "HTTP header for --start-at. Repeatable.",
+        "With --start-at: HTTP header for it. Repeatable.",
         kinds.LINE,
         metavar="NAME:VALUE",
         is_multiple=True,
