@@ -19,8 +19,6 @@ from cpreplicate.errors import NotThere, Refused
 if TYPE_CHECKING:
     from cpreplicate.operations.handover.switch.request import Clusters, SwitchRequest
 
-_NATIVE = "native"
-
 
 @cli.command(
     short_help="Move running jobs to another cluster.",
@@ -85,13 +83,14 @@ def _request(values: dict[str, Any]) -> SwitchRequest:
 
     arguments, of_origin = _lines(values["arguments"]), _lines(values["origin_arguments"])
     entry_class, parallelism = values["entry_class"], values["job_parallelism"]
+    savepoint_format: Any = values["savepoint_format"] or "native"
     of_origin = arguments if values["origin_arguments"] is None else of_origin
     return SwitchRequest(
         "",
         planned_sync(values),
         stop=values["stop"],
         savepoints=values["savepoints"],
-        savepoint_format=(values["savepoint_format"] or _NATIVE).upper(),
+        savepoint_format=savepoint_format.upper(),
         program=Program(values["jar"], entry_class, arguments, parallelism),
         origin_program=Program(values["origin_jar"], entry_class, of_origin, parallelism),
         small=values["small"],
