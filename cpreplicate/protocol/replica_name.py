@@ -33,7 +33,8 @@ class Named(NamedTuple):
     `is_lone`: the source is a savepoint, whose directory has a name that nothing else has.
     `same_source`: a replica of another source is one of this, too, as the operator states.
     `has_namesake`: another source of this name is replicated into the same TARGET_ROOT.
-    `adopts`: what lies in the directory without a marker is accepted.
+    `adopts`: what lies in the directory without a marker is accepted. `replica_id`: the source is a
+    replica itself, of this id.
     """
 
     source: SourceName
@@ -41,6 +42,7 @@ class Named(NamedTuple):
     same_source: bool = False
     has_namesake: bool = False
     adopts: bool = False
+    replica_id: str | None = None
 
     @property
     def names(self) -> tuple[str, str, str]:
@@ -93,7 +95,7 @@ def find_replica(named: Named, target_root: str, side: Side) -> str:
             continue
         except (IsADirectoryError, NotADirectoryError):
             continue  # something else lies there, which who examines it reports
-        if marker is not None and claims(marker, named.source):
+        if marker is not None and _is_of(marker, named):
             break
     found = _found(named, markers)
     if found is None and damaged is not None:
@@ -122,13 +124,21 @@ def claims(marker: Marker, source: SourceName) -> bool:
     return marker.names(source) or any(known.given == source.given for known in marker.sources)
 
 
+def _is_of(marker: Marker, named: Named) -> bool:
+    """Return whether a replica is that of a source, or the source itself under another name.
+
+    That is no reason to begin another replica: whoever examines it refuses it.
+    """
+    return claims(marker, named.source) or marker.replica_id == named.replica_id
+
+
 def _found(named: Named, markers: Mapping[str, Marker | None]) -> str | None:
     """Return the name of the replica that is there, None without one.
 
     Without one of its own, `same_source` takes that of another source, of the longest name.
     """
     there = {name: marker for name, marker in markers.items() if marker is not None}
-    own = next((name for name, each in there.items() if claims(each, named.source)), None)
+    own = next((name for name, each in there.items() if _is_of(each, named)), None)
     if own is not None or not named.same_source or named.has_namesake:
         return own
     return max(there, key=len, default=None)

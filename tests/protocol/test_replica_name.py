@@ -93,6 +93,14 @@ def test_clusters_with_the_same_paths_get_names_of_their_own(tmp_path):
     assert [place(tmp_path, each) for each in given] == [first, second]
 
 
+def test_a_replica_reached_under_another_name_is_not_its_own_source(tmp_path):
+    one = named(f"hdfs://a/x/{RANDOM}")
+    replica(tmp_path, RANDOM, one.source.given)
+    itself = named(f"viewfs://c/dst/{RANDOM}")._replace(replica_id=RANDOM)
+    assert place(tmp_path, itself) == RANDOM
+    assert place(tmp_path, itself._replace(replica_id="of another")) != RANDOM
+
+
 def test_sources_of_one_process_never_compete_for_a_name(tmp_path):
     given = [named(f"hdfs://{name}/flink/{RANDOM}", has_namesake=True) for name in ("a", "b")]
     names = [place(tmp_path, each) for each in given]

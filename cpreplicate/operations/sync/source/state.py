@@ -124,8 +124,9 @@ def target_replica(source_state: SourceState) -> Replica:
 
 def naming(source_state: SourceState) -> Named:
     """Return what decides about the name of the replica."""
-    source = source_state.source
-    return named_source(source_state.request, source.root, source.job_root is None)
+    source, marker = source_state.source, source_state.marker
+    named = named_source(source_state.request, source.root, source.job_root is None)
+    return named if marker is None else named._replace(replica_id=marker.replica_id)
 
 
 def warnings_of_name(source_state: SourceState, replica: Replica) -> Iterator[str]:
