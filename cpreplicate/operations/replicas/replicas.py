@@ -115,9 +115,18 @@ def _is_misnamed(source: str, storage: Reading) -> bool:
 
 
 def replica_of(request: SyncRequest, name: str, priority: int, is_found: bool) -> ReplicaRef:
-    """Return the replica of a job that is configured."""
-    source = request.source.rstrip("/")
-    return ReplicaRef(replica_root(request), source, name, priority, is_found, request.allow_older)
+    """Return the replica of a job that is configured.
+
+    Where its source has none, the replica of a random id is that of the job under another address:
+    its data centre may be lost, and what its file names may be a former address.
+    """
+    source, replica = request.source.rstrip("/"), replica_root(request)
+    id_ = uri.name(job_root(source))
+    if is_distinctive(id_) and uri.name(replica) != id_:
+        side, of_id = request.sides.target, uri.join(request.target_root, id_)
+        is_there = is_replica(Replica(replica, side))
+        replica = of_id if not is_there and is_replica(Replica(of_id, side)) else replica
+    return ReplicaRef(replica, source, name, priority, is_found, request.allow_older)
 
 
 def _jobs(source: str, side: Side) -> Iterator[str]:
