@@ -29,6 +29,8 @@ _OUTCOMES = {
     12: Outcome.RETRY,  # the checkpoint was subsumed: the next run takes the newest one
     20: Outcome.SUCCESS,  # diff --exit-code: there are differences
     21: Outcome.RETRY,  # status --max-lag: a replica lags
+    22: Outcome.FAIL,  # switch: the job runs where it ran
+    23: Outcome.FAIL,  # switch: a person has to act
     129: Outcome.RETRY,  # stopped by a signal: the next run resumes
     130: Outcome.RETRY,
     143: Outcome.RETRY,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,16 +41,17 @@ def sync_metrics(path: str | None, request: SyncRequest) -> Iterator[Callable[[R
 
         observation.see_newest(job, request)
 
-    replica = known_root(request) if path is not None else ""
-    with _job_metrics(path, "sync", replica, see_newest) as record:
-        yield lambda report: record(lambda job: job.succeeded(report, time.time()))
+    with _job_metrics(path, "sync", partial(known_root, request), see_newest) as record:
+        yield lambda report: record(
+            lambda job: job.succeeded(report, time.time()), report.plan.replica
+        )
 
 
 @contextmanager
 def sweep_metrics(path: str | None, replica: str) -> Iterator[Callable[[Sweep], None]]:
     """Write the metrics of a sweep; yield the function that records its report."""
-    with _job_metrics(path, "sweep", replica) as record:
-        yield lambda report: record(lambda job: _swept(job, report))
+    with _job_metrics(path, "sweep", lambda: replica) as record:
+        yield lambda report: record(lambda job: _swept(job, report), replica)
 
 
 @contextmanager
@@ -58,9 +60,9 @@ def verify_metrics(path: str | None, replica: str) -> Iterator[Callable[[bool, s
 
     Yield the function that records whether all can be restored, and why `promote` would refuse it.
     """
-    with _job_metrics(path, "verify", replica) as record:
+    with _job_metrics(path, "verify", lambda: replica) as record:
         yield lambda is_restorable, refused: record(
-            lambda job: _verified(job, is_restorable, refused)
+            lambda job: _verified(job, is_restorable, refused), replica
         )
 
 
@@ -81,15 +83,15 @@ def fleet_metrics(path: str | None, name: str) -> Iterator[Callable[[FleetReport
 
 @contextmanager
 def _job_metrics(
-    path: str | None, operation: Operation, replica: str, see: Apply | None = None
-) -> Iterator[Callable[[Apply], None]]:
-    """Write the metrics of one try of one replica.
+    path: str | None, operation: Operation, likely: Callable[[], str], see: Apply | None = None
+) -> Iterator[Callable[[Apply, str], None]]:
+    """Write the metrics of one try; yield the function that records what came of which replica.
 
-    After a failure, `see` may find out more, unless a storage could not be reached or the run was
-    interrupted.
+    After a failure, that is the `likely` one, and `see` may find out more, unless a storage could
+    not be reached or the run was interrupted.
     """
 
-    def record(apply: Apply) -> None:
+    def record(apply: Apply, replica: str) -> None:
         if path is not None:
             from cpreplicate.output.textfile import Try
 
@@ -100,7 +102,8 @@ def _job_metrics(
     try:
         yield record
     except BaseException as error:
-        record(_failure(error, see))
+        if path is not None:
+            record(_failure(error, see), likely())
         raise
 
 

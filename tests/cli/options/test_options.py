@@ -109,6 +109,7 @@ def test_content_and_sample_are_the_share_of_a_sample(words, share):
                 "execution",
                 "subsumption_wait",
                 "follows",
+                "has_namesake",
                 "look_every",
             },
             "sync",

@@ -26,7 +26,7 @@ from tests.support.replicas import FILES, NEXT
 from tests.support.stepping import ManualClock, Stepped, Steps
 from tests.support.waiting import PATIENCE
 
-JOBS = [f"{number:032x}" for number in range(4)]
+JOBS = [f"{number:032x}" for number in range(1, 5)]
 INTERVAL = 0.2  # seconds, of the services
 ROWS = "--output=json"  # a document for each checkpoint
 URL_FOLLOWS = "metrics and probes at "

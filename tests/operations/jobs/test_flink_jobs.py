@@ -116,15 +116,15 @@ def test_a_jobmanager_that_refuses_the_request_is_reported_with_its_status_and_t
     assert "--header" in str(lines)
 
 
-def test_a_job_of_the_same_id_that_writes_elsewhere_is_refused_unless_it_is_declared_the_same():
+def test_a_job_of_the_same_id_that_writes_elsewhere_is_followed_to_there():
     answers = {"/jobs/overview": overview(ONE), f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 7)}
     with answering(answers) as (place, _):
         found = following(f"http://{place}", [])
         assert newest(found) == {"1": 7}
         answers[f"/jobs/{ONE}/checkpoints"] = checkpoints(ONE, 8, "file:/elsewhere")
         (job,) = found.jobs()
-        assert job.refusal.startswith(f"source changed: the job {ONE} wrote to file:/dcA/{ONE}")
-        assert "--same-source" in job.refusal
+        assert (job.refusal, job.request.source) == (None, f"file:/elsewhere/{ONE}")
+        assert job.newest.newest.checkpoint_id == 8
 
 
 def test_jobmanagers_are_asked_at_the_same_time():
