@@ -131,6 +131,7 @@ def _next(change: Change, following: Following) -> Work:
         before = Before(following.copied, following.begun, following.packs)
         target_replica(source_state)  # its names are refused as those of the first one
         examined(source_state, change.replica, change.state)
+        change.replica.keep_unfinished()  # the examination removes what other runs left
         try:
             work = _planned(change, source_state, before)
         except SourceMovedOn:

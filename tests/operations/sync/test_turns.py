@@ -9,6 +9,8 @@ import pytest
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CopyFailed, SourceMovedOn, TooManyDeletes
+from cpreplicate.operations.sync import sync as operation
+from cpreplicate.operations.sync.copy import copy_missing
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import newer
@@ -16,7 +18,7 @@ from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.verify.verify import ALL, verify
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.tasks import Copy, current_wanted
-from cpreplicate.storage import Side, Sides
+from cpreplicate.storage import TEMPORARY, Side, Sides
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import paths
@@ -250,3 +252,23 @@ def test_a_copy_that_fails_fails_the_run_if_the_newer_checkpoint_needs_the_file(
 
     with pytest.raises(CopyFailed, match=r"shared/0"):
         replicated(job, file_in_the_way)
+
+
+def test_after_a_turn_what_the_run_has_not_finished_stays(job, monkeypatch):
+    """The examination at a turn removes what other runs left; the run itself writes after it."""
+    found: list[bool] = []
+
+    def copied_and_listed(work, following):
+        executed = copy_missing(work, following)
+        if executed is not None:
+            unfinished = replica_of(job) / work.plan.checkpoint / f"{TEMPORARY}1"
+            unfinished.parent.mkdir(exist_ok=True)
+            unfinished.touch()
+            work.replica.present([work.plan.checkpoint])
+            found.append(unfinished.exists())
+            unfinished.unlink(missing_ok=True)
+        return executed
+
+    monkeypatch.setattr(operation, "copy_missing", copied_and_listed)
+    report, _ = replicated(job, lambda: job.complete(2, SECOND))
+    assert (report.turned_from, found) == (("chk-1",), [True])
