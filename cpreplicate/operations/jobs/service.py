@@ -327,7 +327,7 @@ class Service:
             self._label()
 
     def _label(self) -> None:
-        """Label each job by its name; one of several of a name by what tells it apart, too."""
+        """Label each job by its name; one of several of a name by what distinguishes it, too."""
         followed = self._followed.items()
         names = Counter(state.job.name for state in self._followed.values())
         titles = Counter((state.job.name, key.name) for key, state in followed)

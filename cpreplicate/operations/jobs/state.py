@@ -32,7 +32,7 @@ class JobState:
 
     `done` is the checkpoint that was replicated last, and `looked` when its replica was looked at,
     by the monotonic clock. `discovered` is when discovery asked for what it found, in seconds since
-    the epoch. `is_located`: it is known where the replica lies. `is_source_lost`: the source could
+    the epoch. `is_located`: the place of the replica is known. `is_source_lost`: the source could
     not be reached at the last look. `final` is the failure that ends the service. `label` is its
     name, with its id or its directory if another job has the same name.
     """
@@ -81,7 +81,7 @@ class JobState:
             observation.saw(reported.newest, self.discovered)
 
     def located(self, replica: str) -> None:
-        """Record where the replica lies, which a try found out."""
+        """Record the place of the replica, which a try found."""
         self.observation.replica, self.is_located = replica, True
 
     def reported(self, job: Job) -> Checkpoint | None:

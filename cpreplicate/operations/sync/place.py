@@ -1,4 +1,4 @@
-"""Where the replica of a request lies. Nothing of the source need be there."""
+"""The place of the replica of a request. Nothing of the source need be there."""
 
 from __future__ import annotations
 
