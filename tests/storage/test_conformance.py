@@ -251,6 +251,18 @@ def test_a_large_file_is_read_back_in_order_and_from_any_position(storage, root)
         assert stream.read(1) == b"\x00"
 
 
+def test_a_part_of_a_file_is_read_up_to_its_end(storage, root):
+    uri, empty = f"{root}/file", f"{root}/empty"
+    put(storage, uri, b"0123456789")
+    put(storage, empty, b"")
+    assert storage.read(uri, 2, 3) == b"234"
+    assert storage.read(uri, 0, 1 << 20) == storage.read(uri) == b"0123456789"
+    assert storage.read(uri, 8, 5) == b"89"
+    assert storage.read(uri, 10, 5) == storage.read(empty, 0, 5) == storage.read(empty) == b""
+    with pytest.raises(FileNotFoundError):
+        storage.read(f"{root}/none", 0, 5)
+
+
 def test_a_put_replaces_a_file_as_a_whole(storage, root):
     uri = f"{root}/file"
     put(storage, uri, b"old")

@@ -78,6 +78,11 @@ def translated_errors(uri: str, is_write: bool = False) -> Iterator[None]:
         raise _translated(error, uri, is_write) from error
 
 
+def code_of(error: Exception) -> str | None:
+    """Return the code that the service answered, None where an exception has none."""
+    return _answer(error).code
+
+
 def _translated(error: Exception, uri: str, is_write: bool) -> Exception:
     """Return an error of a client's library as the one that the storage's verbs document."""
     text, answer = _text(error), _answer(error)

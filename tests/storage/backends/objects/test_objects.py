@@ -1,10 +1,12 @@
 """What is particular to object stores: how long S3 is waited for, and what a directory is."""
 
+import pytest
 import s3fs
 
 from cpreplicate.storage import Side
 from cpreplicate.storage.backends.objects.objects import ObjectStorage
-from tests.support.s3 import S3Server, side_options
+from cpreplicate.storage.base import Transient
+from tests.support.s3 import FaultyProxy, S3Server, side_options
 
 BUCKET = "markers"
 
@@ -41,3 +43,19 @@ def test_a_directory_is_one_whatever_objects_other_tools_leave_for_it(s3: S3Serv
         status = storage.stat(f"s3://{BUCKET}/r/{name}")
         assert status is not None
         assert status.is_directory == is_directory
+
+
+def test_a_small_file_is_read_by_one_request_whose_cut_answer_is_not_taken(s3: S3Server):
+    bucket = s3.make_bucket("small")
+    with FaultyProxy(s3.endpoint) as proxy:
+        options = dict(side_options(proxy.endpoint))
+        storage = ObjectStorage(bucket, options, deadline=20.0)
+        storage.put(f"{bucket}/file", lambda: [b"0123456789"])
+        proxy.heal()
+        assert storage.read(f"{bucket}/file", 0, 1 << 16) == b"0123456789"
+        with pytest.raises(FileNotFoundError):
+            storage.read(f"{bucket}/none", 0, 1 << 16)
+        assert [line.partition(" ")[0] for line in proxy.requests] == ["GET", "GET"]
+        proxy.cut_response(1, after=4, only="GET")
+        with pytest.raises(Transient):
+            storage.read(f"{bucket}/file", 0, 1 << 16)
