@@ -81,7 +81,8 @@ _FIXTURES = {  # what starts a server, by the mark of the tests that need it
 }
 _suites: set[str] = set()  # the test modules of which all tests are run
 _at_night: set[str] = set()  # those of which only the tests of `make nightly` are run
-_SLOW = {  # folders and modules of many seeds, command lines or processes, of services, of silence
+_SLOW = {  # what `make check` leaves to `make test`: folders, modules, or modules of a folder
+    # of many seeds, command lines or processes, of services, of silence
     "histories",
     "test_cluster",
     "test_crash",
@@ -105,6 +106,31 @@ _SLOW = {  # folders and modules of many seeds, command lines or processes, of s
     "test_streams",
     "test_toml_keys",
     "test_yarn",
+    # whose matrices take more than three seconds: their operations have other tests there, too
+    "cli/test_cli",
+    "cli/test_report",
+    "cli/test_retention",
+    "commands/test_completion",
+    "doctor/test_doctor",
+    "handover/test_as_of",
+    "inspect/test_references",
+    "jobs/test_policy",
+    "jobs/test_service",
+    "kafka/test_check",
+    "protocol/test_lease_interrupted",
+    "protocol/test_ownership",
+    "replicas/test_status",
+    "support/test_support",
+    "sync/test_content",
+    "sync/test_earlier_replicas",
+    "sync/test_incomplete",
+    "sync/test_packs",
+    "sync/test_retention",
+    "upkeep/test_relocate",
+    "upkeep/test_unpack",
+    "users/test_advice",
+    "users/test_approvals",
+    "users/test_mistakes",
 }
 
 
@@ -218,7 +244,8 @@ def _marks_of(item: pytest.Item) -> Iterator[str]:
             yield name
     if "spark" in groups:
         yield "spark"
-    if "kill" in groups or _SLOW & {item.path.parent.name, item.path.stem}:
+    folder, module = item.path.parent.name, item.path.stem
+    if "kill" in groups or _SLOW & {folder, module, f"{folder}/{module}"}:
         yield "slow"
 
 

@@ -1,7 +1,9 @@
 """An option that needs a value and is given none ends the command, and nothing is changed.
 
-Every option and argument of every command is tried, as click lists them. `test_other_clicks` runs
-this file with other versions of click.
+Every option and argument of every command is tried, as click lists them. Commands share their
+options: `make test` tries each of them in some spellings and with some values, which differ from
+command to command, and `make test-rest` in all. `test_other_clicks` runs this file with other
+versions of click.
 """
 
 import os
@@ -15,6 +17,7 @@ import pytest
 from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.options import kinds
 from cpreplicate.cli.options.option import OptionParameter
+from tests.support import parts
 from tests.support.commandline import printed
 from tests.support.jobs import JOB
 from tests.support.replicas import FILES, NEXT, synced
@@ -66,6 +69,16 @@ def commands_of(group: click.Group, *words: str) -> Iterator[Command]:
 
 
 COMMANDS = list(commands_of(cli))
+SOME = 7  # of as many command lines, one: of the spellings and values of an option two or three
+of_each_command = pytest.mark.parametrize(
+    "command", COMMANDS, ids=lambda each: " ".join(each.words)
+)
+of_all_lines = pytest.mark.parametrize("one_of", [SOME, parts.rest(1, id="all")])
+
+
+def some(cases, command, one_of):
+    """Every so manieth case, from one on that differs from command to command."""
+    return list(cases)[COMMANDS.index(command) % one_of :: one_of]
 
 
 @pytest.fixture
@@ -104,8 +117,9 @@ def spellings(option):
     return [name for name in option.opts if name.startswith("-")]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: " ".join(each.words))
-def test_no_option_goes_without_its_value(command, data):
+@of_all_lines
+@of_each_command
+def test_no_option_goes_without_its_value(command, one_of, data):
     places = command.places(data)
     lines = []
     for option in command.options:
@@ -116,7 +130,7 @@ def test_no_option_goes_without_its_value(command, data):
                 *([*command.words, name, value, *places] for value in NO_VALUES),
                 *([*command.words, *places, f"{name}={value}"] for value in NO_VALUES),
             ]
-    assert mistakes(data, lines) == []
+    assert mistakes(data, some(lines, command, one_of)) == []
 
 
 def test_no_option_of_the_program_goes_without_its_value(data):
@@ -128,7 +142,7 @@ def test_no_option_of_the_program_goes_without_its_value(data):
     assert mistakes(data, lines) == []
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: " ".join(each.words))
+@of_each_command
 def test_no_argument_is_empty_or_an_option(command, data):
     places = command.places(data)
     lines = [
@@ -140,34 +154,34 @@ def test_no_argument_is_empty_or_an_option(command, data):
     assert mistakes(data, lines) == []
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: " ".join(each.words))
-def test_no_variable_of_an_option_is_empty(command, data):
+def set_options(command):
+    """The options of a command that a variable and a file can set."""
+    return [each for each in command.command.params if isinstance(each, OptionParameter)]
+
+
+@of_all_lines
+@of_each_command
+def test_no_variable_of_an_option_is_empty_or_begins_with_a_dash(command, one_of, data):
     line = [*command.words, *command.places(data)]
-    for option in command.command.params:
-        if isinstance(option, OptionParameter):
-            variable = option.option.variable(command.words[-1])
-            for value in ("", " "):
-                assert mistakes(data, [line], **{variable: value}) == [], variable
+    cases = [
+        (each.option.variable(command.words[-1]), value)
+        for each in set_options(command)
+        for value in (("", " ") if each.is_flag else ("", " ", "-x"))
+    ]
+    for variable, value in some(cases, command, one_of):
+        assert mistakes(data, [line], **{variable: value}) == [], variable
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: " ".join(each.words))
-def test_no_variable_of_an_option_begins_with_a_dash(command, data):
-    line = [*command.words, *command.places(data)]
-    for option in command.options:
-        if isinstance(option, OptionParameter):
-            variable = option.option.variable(command.words[-1])
-            assert mistakes(data, [line], **{variable: "-x"}) == [], variable
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: " ".join(each.words))
-def test_no_key_of_a_file_is_empty_or_begins_with_a_dash(command, data, tmp_path_factory):
+@of_all_lines
+@of_each_command
+def test_no_key_of_a_file_is_empty_or_begins_with_a_dash(command, one_of, data, tmp_path_factory):
     file = tmp_path_factory.mktemp("config") / "config.toml"
     line = ["--config", str(file), *command.words, *command.places(data)]
-    for option in command.options:
-        if isinstance(option, OptionParameter):
-            for value in ("", " ", "-x"):
-                file.write_text(f'[{command.words[-1]}]\n{option.option.name} = "{value}"\n')
-                assert mistakes(data, [line]) == [], (option.option.name, value)
+    options = [each.option for each in set_options(command) if not each.is_flag]
+    cases = [(option.name, value) for option in options for value in ("", " ", "-x")]
+    for name, value in some(cases, command, one_of):
+        file.write_text(f'[{command.words[-1]}]\n{name} = "{value}"\n')
+        assert mistakes(data, [line]) == [], (name, value)
 
 
 def test_an_empty_variable_of_an_option_that_is_given_is_not_asked(data):
