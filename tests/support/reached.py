@@ -149,6 +149,7 @@ def raced(steps: Sequence[Step], outcomes: Mapping[int, object], held_up: Collec
     for run, name in names.items():
         copies, in_the_midst, since_copies = _around(steps, run)
         _met(name, copies, since_copies, run in held_up)
+        sometimes("a run found its temporary file removed", _is_overtaken(outcomes[run]))
         committed = any(_is_rename(step, _METADATA) for step in in_the_midst)
         sometimes("another run committed in the midst", committed)
         deleted = any(_is_delete(step, _FILE) for step in in_the_midst)
@@ -175,11 +176,16 @@ def _met(name: str, copies: list[Step], others: list[Step], was_held_up: bool) -
     taken = any(_is_rename(step, _LEASE) for step in others)
     sometimes("a lease was taken over between copy and commit", taken)
     sometimes("a lost lease was noticed after copies", copies and name == "LeaseHeld")
-    sometimes("a commit found its temporary file removed", name == "FileNotFoundError")
     sometimes("a run was held up and committed nothing", was_held_up and name != "Report")
     packs = any(_is_rename(step, "/packed/") for step in copies)
     moved = any(_is_rename(step, "/packed/") for step in others)
     sometimes("a run wrote packs while another that had begun held its own", packs and moved)
+
+
+def _is_overtaken(outcome: object) -> bool:
+    """Return whether what came of a run is that its lease was lost, seen by a file that was gone."""
+    is_lost = type(outcome).__name__ == "LeaseHeld"
+    return is_lost and isinstance(getattr(outcome, "__cause__", None), FileNotFoundError)
 
 
 def _ended(found: Counter[str]) -> None:
@@ -220,7 +226,7 @@ STATES: dict[str, Collection[str]] = {
         "a replica was promoted beside a sync",
         "a replica was relocated beside a sync",
         "a sync met the seal of a promotion",
-        "a commit found its temporary file removed",
+        "a run found its temporary file removed",
         "a run wrote packs while another that had begun held its own",
         "files of an earlier job came from its replica",
         "the earlier replica was swept meanwhile",
