@@ -183,7 +183,7 @@ def _met(name: str, copies: list[Step], others: list[Step], was_held_up: bool) -
 
 
 def _is_overtaken(outcome: object) -> bool:
-    """Return whether what came of a run is that its lease was lost, seen by a file that was gone."""
+    """Return whether a run ended because its lease was lost, which a file that was gone showed."""
     is_lost = type(outcome).__name__ == "LeaseHeld"
     return is_lost and isinstance(getattr(outcome, "__cause__", None), FileNotFoundError)
 
