@@ -49,6 +49,7 @@ def test_a_quiet_cron_run_prints_nothing_to_stderr_and_logs_to_the_file(director
 
 
 @pytest.mark.spark
+@pytest.mark.rest
 def test_a_quiet_cron_run_on_spark_prints_nothing_to_stderr(directory):
     words = ("-q", "--master", "local[1]", "--output", "json")
     done = sync(directory, *words, runner="spark")

@@ -29,6 +29,7 @@ from cpreplicate.operations.upkeep.sweep import SweepRequest
 from cpreplicate.operations.verify.verify import Sample
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, WriteSettings
+from tests.support import parts
 from tests.support.option_values import text_of, toml_of
 
 COMMANDS = {name: each for name, each in cli.commands.items() if options_of(each)}
@@ -68,7 +69,7 @@ def on_command_line(name, option):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("spelling", ["-", "_"])
+@pytest.mark.parametrize("spelling", ["-", parts.rest("_")])
 def test_a_key_of_a_command_is_what_its_option_is(name, spelling, tmp_path):
     for key, each in options_of(COMMANDS[name]).items():
         if spelling == "_" and "-" not in key:

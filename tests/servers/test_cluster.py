@@ -130,6 +130,7 @@ def copying(cluster):
         yield Copying(cluster, stack)
 
 
+@pytest.mark.rest
 @more_slowly_if_it_ends_first
 def test_two_workers_copy_at_the_same_time_and_the_replica_is_whole(cluster, copying, tmp_path):
     sync = copying.start(tmp_path, FILES, 1, *copying.slowly)

@@ -52,10 +52,10 @@ def side_of(cluster: HdfsCluster, client: str = "native") -> Side:
     ("packing", "runner", "client"),
     [
         parts.rest("plain", "inline", "native"),
-        parts.rest("packed", "inline", "native"),
+        ("packed", "inline", "native"),
         parts.rest("plain", "inline", "hadoop"),
         parts.rest("plain", "spark", "native"),
-        ("packed", "spark", "native"),
+        parts.rest("packed", "spark", "native"),
     ],
 )
 def test_the_source_cluster_is_asked_nothing_for_files_of_an_earlier_job(

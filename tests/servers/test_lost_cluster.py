@@ -18,6 +18,7 @@ SOON = ("--engine-timeout", "4s")
 TIMEOUTS = ("4s", "30s", "200s", "1200s")
 
 
+@pytest.mark.rest
 def test_a_master_that_is_lost_with_its_workers_ends_a_run_which_gives_its_lease_back(
     tmp_path, monkeypatch
 ):

@@ -182,7 +182,7 @@ def test_an_unpacked_replica_is_restored_exactly_with_the_source_gone_and_so_is_
         assert_restores_twice(flink, replica, at(tmp_path, source.job), case.claim_mode, FOLLOW_UPS)
 
 
-@pytest.mark.parametrize(("times", "least"), [(4, 2), parts.rest(10, 6)])
+@pytest.mark.parametrize(("times", "least"), [parts.rest(4, 2), parts.rest(10, 6)])
 def test_a_replica_packed_many_times_over_is_restored_exactly(
     flink: Flink, tmp_path: Path, times: int, least: int
 ) -> None:

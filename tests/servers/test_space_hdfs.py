@@ -11,6 +11,8 @@ from tests.support.commandline import printed
 from tests.support.hdfs import Clusters
 from tests.support.jobs import JOB, put_checkpoint
 
+pytestmark = pytest.mark.xdist_group("hdfs-sync")
+
 CLIENTS = pytest.mark.parametrize("client", ["native", parts.rest("hadoop")])
 FILES = {f"shared/{number:02}": 1000 for number in range(40)}
 MORE = {**FILES, "shared/new": 10}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import parts
 from tests.support.commandline import run
 from tests.support.jobs import JOB
 from tests.support.pages import RUN, Block, Run, blocks, complete, missing
@@ -16,6 +17,7 @@ from tests.support.ports import free_port
 ROOT = Path(__file__).parent.parent.parent
 ID = r"55d1…|<job-id>|0{32}"
 MINUTE = 60.0
+MAIN = ["README.md", "docs/tutorial.md", "docs/operations.md", "docs/failback.md"]
 
 
 def page_of(name):
@@ -143,7 +145,7 @@ def test_each_page_with_commands_is_run_or_states_why_not():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", parts.cases(RUN, MAIN))
 def test_each_command_of_a_page_runs_and_prints_what_the_page_shows(name, tmp_path):
     replaced = {**places(tmp_path), **PREPARED[name](tmp_path)}
     text = re.sub(r"hdfs://(dc[ABC])/flink", rf"{tmp_path}/\1/flink", page_of(name))

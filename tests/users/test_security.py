@@ -22,6 +22,7 @@ from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
+from tests.support import parts
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, sealed
 from tests.support.s3 import s3fs_options
@@ -70,7 +71,7 @@ def bucket(s3):
     return name
 
 
-@pytest.mark.parametrize("runner", ["inline", "spark"])
+@pytest.mark.parametrize("runner", ["inline", parts.rest("spark")])
 def test_a_secret_of_the_environment_reaches_the_storage_only(s3, bucket, tmp_path, runner):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
     words = [

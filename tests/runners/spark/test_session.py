@@ -46,6 +46,7 @@ def test_an_existing_session_is_used_and_stays(tmp_path):
         context.stop()
 
 
+@pytest.mark.rest
 def test_under_spark_submit_its_words_hold(tmp_path):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, {"shared/a": 100, "shared/b": 9})
     script = tmp_path / "main.py"
