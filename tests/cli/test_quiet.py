@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from cpreplicate.cli.commands.replication import cli
+from tests.support import parts
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES
 from tests.support.waiting import PATIENCE
@@ -48,7 +49,7 @@ def run(words):
 SILENT = {"sync", "verify", "sweep", "relocate", "unseal", "fleet"}
 
 
-@pytest.mark.parametrize("flag", ["-q", "--quiet"])
+@pytest.mark.parametrize("flag", ["-q", parts.rest("--quiet")])
 def test_a_quiet_command_that_succeeds_prints_nothing_but_what_was_asked_for(directory, flag):
     for words in commands_of(directory):
         done = run([*words, flag])

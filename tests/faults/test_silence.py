@@ -17,7 +17,7 @@ from cpreplicate.core.uri import join
 from cpreplicate.errors import exit_code_of
 from cpreplicate.storage import Side, Unreachable
 from cpreplicate.storage.base import TEMPORARY, NoAnswer
-from tests.support import checker, jobs, processes
+from tests.support import checker, jobs, parts, processes
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.silent import silent_server
@@ -87,9 +87,9 @@ def test_a_silent_server_ends_a_sync_with_7_and_a_line_that_names_it(silent, tmp
         ("native", signal.SIGTERM, 143),
         ("native", signal.SIGINT, 130),
         ("native", signal.SIGHUP, 129),
-        ("hadoop", signal.SIGTERM, 143),
-        ("webhdfs", signal.SIGTERM, 143),
-        ("s3", signal.SIGTERM, 143),
+        parts.rest("hadoop", signal.SIGTERM, 143),
+        parts.rest("webhdfs", signal.SIGTERM, 143),
+        parts.rest("s3", signal.SIGTERM, 143),
     ],
 )
 def test_a_signal_ends_a_sync_that_waits_for_a_silent_server(
@@ -209,6 +209,9 @@ def side(cluster, request):
     return Side(options=(("", options),), hdfs_client=request.param, retry_for=0.0)
 
 
+of_clients = pytest.mark.parametrize("side", ["native", parts.rest("hadoop")], indirect=True)
+
+
 def patient(side):
     """The same side, but with more time for calls than a busy machine takes."""
     return Side(options=(*side.options, ("", (("deadline", "1h"),))), hdfs_client=side.hdfs_client)
@@ -236,6 +239,7 @@ def test_datanodes_that_are_silent_while_a_file_is_read_are_named_in_time(cluste
 
 
 @pytest.mark.hdfs
+@of_clients
 def test_servers_that_are_silent_while_a_file_is_written_are_named_and_no_part_of_it_stays(
     cluster, frozen, side
 ):
@@ -263,6 +267,7 @@ def test_servers_that_are_silent_while_a_file_is_written_are_named_and_no_part_o
 
 
 @pytest.mark.hdfs
+@of_clients
 def test_a_namenode_that_was_frozen_is_used_again_once_it_answers(cluster, frozen, side):
     uri = f"{cluster.uri}/silence/{side.hdfs_client}/again"
     storage = side.storage(uri)

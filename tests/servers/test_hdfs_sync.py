@@ -78,7 +78,7 @@ def assert_restorable(replica: str, side: Side) -> None:
     assert found.restorable, found
 
 
-@pytest.fixture(scope="module", params=["native", "hadoop"])
+@pytest.fixture(scope="module", params=["native", parts.rest("hadoop")])
 def calls(request: pytest.FixtureRequest, clusters: Clusters) -> tuple[Counter[str], Counter[str]]:
     """The calls of a sync to both sides, without those that a clock triggers."""
     with pytest.MonkeyPatch.context() as patch:

@@ -152,6 +152,7 @@ def test_a_replica_is_restored_exactly_with_the_source_gone_and_so_is_its_follow
     assert snapshot(source.side) == before
 
 
+@pytest.mark.rest
 def test_unaligned_checkpoints_do_hold_records_in_flight(
     flink: Flink, sources: Sources, tmp_path: Path
 ) -> None:
@@ -296,7 +297,11 @@ def test_one_file_under_two_spellings_is_refused_by_flink_but_restored_from_the_
         assert_restores_twice(flink, replica, at(tmp_path, source.job), "CLAIM")
 
 
-@pytest.mark.parametrize("name", MAKERS, ids=lambda name: name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "name",
+    parts.cases(MAKERS, MAKERS.keys() - {"file merging"}),
+    ids=lambda name: name.replace(" ", "-"),
+)
 def test_inspect_reads_in_every_checkpoint_what_flinks_own_loader_reads(
     flink: Flink, sources: Sources, name: str
 ) -> None:
@@ -338,6 +343,7 @@ class TestAReplicaThatWasMovedByOtherMeans:
             assert_restores_twice(flink, moved, source.job, "CLAIM")
 
 
+@pytest.mark.rest
 class TestTheHarness:
     """What proves the replicas exact must find out what is not."""
 

@@ -92,7 +92,7 @@ CASES = [
     parts.rest(Case("native savepoint", "NO_CLAIM")),
     parts.rest(Case("native savepoint", "CLAIM", "absolute")),
     parts.rest(Case("unaligned", "NO_CLAIM", parallelism=1)),
-    Case("unaligned", "CLAIM", "absolute"),
+    parts.rest(Case("unaligned", "CLAIM", "absolute")),
     Case("changelog", "CLAIM"),
 ]
 
