@@ -6,6 +6,7 @@ versions ignore a field that they do not know, older ones refuse it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -34,6 +35,14 @@ _RUN_SECONDS = 300.0
 _UPLOAD_SECONDS = 600.0
 _MOST_REASON = 300  # characters
 _MOST_SLOTS = 1 << 31
+_AVAILABILITY = ("high-availability.type", "high-availability")
+_OF_AVAILABLE = (
+    "high-availability.cluster-id",
+    "high-availability.storageDir",
+    "high-availability.zookeeper.quorum",
+)
+# Flink makes the first two for each process of a JobManager (`ClusterEntrypoint`)
+_OF_PROCESS = ("web.tmpdir", "web.upload.dir", "jobmanager.rpc.address", "jobmanager.rpc.port")
 
 
 class Cluster(NamedTuple):
@@ -127,6 +136,13 @@ class FlinkControl(FlinkRest):
         """Return the configuration of the JobManager, in which Flink hides secrets."""
         answer = self._get("jobmanager/config")
         return self._read("jobmanager/config", lambda: _configuration(answer))
+
+    def identity(self) -> str | None:
+        """Return what this cluster has and no other one, None if that is not known.
+
+        Without high availability, it is that of the JobManager's process: its jobs end with it.
+        """
+        return _identity(self.configuration())
 
     def slots(self) -> Slots:
         """Return how many task slots there are."""
@@ -307,6 +323,14 @@ def _version(version: str) -> Version:
 
 def _configuration(answer: Any) -> Mapping[str, str]:
     return {text(each, "key"): text(each, "value") for each in items(answer)}
+
+
+def _identity(configuration: Mapping[str, str]) -> str | None:
+    types = [configuration[name] for name in _AVAILABILITY if configuration.get(name)]
+    is_available = any(each.upper() != "NONE" for each in types)
+    names = _OF_AVAILABLE if is_available else _OF_PROCESS
+    known = [f"{name}={configuration[name]}" for name in names if configuration.get(name)]
+    return hashlib.sha256("\n".join(known).encode()).hexdigest()[:32] if known else None
 
 
 def _slots_needed(answer: Any) -> int:

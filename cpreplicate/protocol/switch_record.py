@@ -42,6 +42,8 @@ class SwitchRecord(NamedTuple):
     that of a job that is started again at `origin`. `point` is where the last point lies at the
     source, `replica` and `checkpoint` what was promoted. `stopped` is when the end of the job was
     asked for, in seconds since the epoch; `least` the number that its last checkpoint has at least.
+    `origin_cluster` and `target_cluster` are what the clusters have and no other one. `standstill`
+    are the seconds of a switch that one run brought to its end, `copying` those of its last copy.
     """
 
     name: str
@@ -59,6 +61,10 @@ class SwitchRecord(NamedTuple):
     checkpoint: str | None = None
     stopped: float | None = None
     least: int = 0
+    origin_cluster: str | None = None
+    target_cluster: str | None = None
+    standstill: float | None = None
+    copying: float | None = None
 
     @property
     def is_open(self) -> bool:
@@ -134,14 +140,23 @@ def switching(
 def _record(fields: dict[str, Any]) -> SwitchRecord:
     if fields["format"] != _FORMAT:
         raise ValueError("another version")
-    record = SwitchRecord(**{name: fields[name] for name in SwitchRecord._fields})
+    defaults = SwitchRecord._field_defaults
+    known = {name: fields.get(name, defaults[name]) for name in defaults}
+    needed = {name: fields[name] for name in SwitchRecord._fields if name not in defaults}
+    record = SwitchRecord(**{**needed, **known})
     texts = (record.name, record.job_id, record.directory, record.origin, record.target)
     ids = (record.stop_id, record.new_job, record.back_job)
-    optional = [each for each in (record.point, record.replica, record.checkpoint) if each]
+    places = (record.point, record.replica, record.checkpoint)
+    clusters = (record.origin_cluster, record.target_cluster)
+    optional = [each for each in (*places, *clusters) if each]
     if not all(isinstance(each, str) for each in (*texts, *ids, *optional)):
         raise TypeError("a field is no text")
     if type(record.least) is not int:
         raise TypeError("a number is none")
     if record.step not in get_args(Step) or record.stop not in get_args(Stop):
         raise ValueError("an unknown step")
-    return record._replace(stopped=json_files.seconds(fields, "stopped"))
+    return record._replace(
+        stopped=json_files.seconds(fields, "stopped"),
+        standstill=json_files.seconds(fields, "standstill"),
+        copying=json_files.seconds(fields, "copying"),
+    )

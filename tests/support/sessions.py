@@ -36,10 +36,16 @@ class Session:
         answer.raise_for_status()
         return str(answer.json()["filename"].rpartition("/")[2])
 
-    def start(self, checkpoints: Place, *words: object, name: str = "orders") -> str:
+    def start(
+        self,
+        checkpoints: Place,
+        *words: object,
+        name: str = "orders",
+        restored: str | None = None,
+    ) -> str:
         """Start the job with a checkpoint each second, wait for its first one; return its id."""
         arguments = arguments_of(checkpoints, *words, name=name)
-        body = {"programArgsList": arguments}
+        body = {"programArgsList": arguments, "savepointPath": restored}
         url = f"{self.url}/jars/{self.upload()}/run"
         answer = requests.post(url, json=body, timeout=PATIENCE)
         assert answer.ok, answer.text

@@ -24,6 +24,7 @@ from cpreplicate.flink.control import (
     Slots,
     Version,
 )
+from cpreplicate.protocol.switch_record import new_id
 from cpreplicate.storage import Side
 from tests.support.jobs import put_restored
 
@@ -54,6 +55,7 @@ class SimulatedFlink:
         self.version: Version = (2, 3)
         self.is_retained = True
         self.ignores_paths = False
+        self.process = new_id()  # of its JobManager
         self.before: Callable[[str], None] = lambda _verb: None
         self.after: Callable[[str], None] = lambda _verb: None
 
@@ -106,7 +108,7 @@ class SimulatedControl(FlinkControl):
         return Cluster(self.sim.version, "simulated", True, 0.0)
 
     def configuration(self) -> Mapping[str, str]:
-        return {"state.savepoints.dir": self.sim.root}
+        return {"state.savepoints.dir": self.sim.root, "web.tmpdir": f"/tmp/{self.sim.process}"}
 
     def slots(self) -> Slots:
         return Slots(4, 4 - len(self.sim.running()))

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cpreplicate.cli.commands.rebase import asked_kafka
 from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.options import switch_options
 from cpreplicate.cli.options.option import files, location
 from cpreplicate.cli.running import exit_codes
-from cpreplicate.cli.running.requests import planned_sync, start_narration
-from cpreplicate.cli.running.results import show_change
+from cpreplicate.cli.running.report_file import page_writer
+from cpreplicate.cli.running.requests import planned_sync, sample_of, start_narration
+from cpreplicate.cli.running.results import show_change, showing_refused_plan
+from cpreplicate.cli.running.selection import confirm
 from cpreplicate.cli.running.services import http_headers
 from cpreplicate.errors import NotThere, Refused
 
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     options=switch_options.SWITCH,
 )
 @click.argument("target_root", callback=location, shell_complete=files)
-def switch(target_root: str, job: tuple[str, ...], output: Any, **values: Any) -> int:
+def switch(target_root: str, job: tuple[str, ...], every: bool, output: Any, **values: Any) -> int:
     """Move running jobs to another cluster, with a short standstill.
 
     Copy the newest checkpoint of each job into its replica below TARGET_ROOT while it runs, until
@@ -56,15 +59,21 @@ def switch(target_root: str, job: tuple[str, ...], output: Any, **values: Any) -
     """
     from cpreplicate.operations.handover.switch.switch_all import switch_all
 
-    if len(values["flink"]) != 1 or not job:
-        raise click.UsageError("give one --flink URL and --job NAME: where the job runs, and which")
+    if len(values["flink"]) != 1 or bool(job) is every:
+        raise click.UsageError(
+            "give one --flink URL, and --job NAME or --all: where the jobs run, and which"
+        )
     _refuse_without_effect(values)
     notify = start_narration(values)
     request = _request({**values, "source": target_root, "target_root": target_root})
     stops_on_error = values["on_error"] == "stop"
-    jobs = tuple(dict.fromkeys(job))
-    report = switch_all(jobs, request, lambda: _clusters(values), notify, stops_on_error)
-    code = show_change(report, output, is_dry_run=request.dry_run)
+    jobs = _every_job(request, values) if every else tuple(dict.fromkeys(job))
+    with showing_refused_plan(output):
+        report = switch_all(
+            jobs, request, lambda: _clusters(values), notify, stops_on_error, values["at_once"]
+        )
+    page = page_writer(values["report_file"], report)
+    code = show_change(report, output, page=page, is_dry_run=request.dry_run)
     if request.dry_run and len(jobs) == 1 and report.jobs[0].error is not None:
         raise Refused(report.jobs[0].error)
     return code or report.exit_code
@@ -76,6 +85,17 @@ def _refuse_without_effect(values: dict[str, Any]) -> None:
         raise click.UsageError("--savepoints and --savepoint-format are of --stop savepoint")
     if values["start_header"] and values["start_at"] is None:
         raise click.UsageError("--start-header is of --start-at URL, which is not given")
+
+
+def _every_job(request: SwitchRequest, values: dict[str, Any]) -> tuple[str, ...]:
+    """Return all jobs, as they are to be given; ask before they are stopped."""
+    from cpreplicate.operations.handover.switch.switch_all import connected, every_job
+
+    with connected(lambda: _clusters(values)) as clusters:
+        jobs = every_job(request, clusters)
+    if not request.dry_run:
+        confirm(f"Stop the {len(jobs)} jobs at {values['flink'][0]}, and move them?", values)
+    return jobs
 
 
 def _request(values: dict[str, Any]) -> SwitchRequest:
@@ -98,6 +118,8 @@ def _request(values: dict[str, Any]) -> SwitchRequest:
         patience=values["patience"],
         dry_run=values["dry_run"],
         take_back=values["take_back"],
+        content=sample_of(values),
+        kafka=asked_kafka(values),
     )
 
 

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cpreplicate.cli.options import kinds
 from cpreplicate.cli.options.option import basic, service
-from cpreplicate.cli.options.options import ACCESS, CHANGE, CONF, DRY_RUN, OUTPUT, PLAN
+from cpreplicate.cli.options.options import (
+    ACCESS,
+    CHANGE,
+    CONF,
+    CONTENT,
+    DRY_RUN,
+    OUTPUT,
+    PLAN,
+    REPORT,
+)
+from cpreplicate.cli.options.upkeep_options import SAME_KAFKA, YES, kafka_to
 
 SWITCH = (
     DRY_RUN,
@@ -16,6 +28,13 @@ SWITCH = (
         is_multiple=True,  # as of `watch`
     ),
     basic("job", "The job, by its name or its id. Repeatable.", kinds.LINE, is_multiple=True),
+    basic(
+        "all",
+        "Instead of --job: every job that runs at --flink, and those that a switch has begun.",
+        fills="every",
+        is_general=False,
+    ),
+    replace(YES, help="With --all, do not ask before the jobs are stopped."),
     basic(
         "start-at",
         "The JobManager that starts the job from its replica: that of a session cluster. Without"
@@ -109,6 +128,21 @@ SWITCH = (
         kinds.choice("stop", "continue"),
         default="stop",
     ),
+    basic(
+        "at-once",
+        "How many jobs are switched at the same time, in the order given. 1: one after another.",
+        kinds.COUNT,
+        default=16,
+    ),
+    *(
+        replace(each, help=f"Before the job is stopped: {each.help[0].lower()}{each.help[1:]}")
+        for each in CONTENT
+    ),
+    *kafka_to(
+        "Check that the job can go on at this Kafka: before it is stopped, and again with its last"
+        " point. Needs the extra `kafka`."
+    ),
+    SAME_KAFKA,
     service(
         "header",
         "HTTP header for --flink, such as 'Authorization: Bearer …'. Repeatable. Set"
@@ -138,5 +172,6 @@ SWITCH = (
     *CONF,
     *ACCESS,
     *CHANGE,
+    REPORT,
     *OUTPUT,
 )

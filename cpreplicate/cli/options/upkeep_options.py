@@ -120,7 +120,7 @@ UNSEAL = (
 )
 
 
-def _kafka_to(text: str) -> tuple[Option, ...]:
+def kafka_to(text: str) -> tuple[Option, ...]:
     """Return the options of a Kafka, with what a command asks it."""
     return (
         storage("kafka", text, kinds.LINE, metavar="HOST:PORT[,...]"),
@@ -138,20 +138,20 @@ SAME_KAFKA = storage(
     "--kafka is the Kafka that the job read from and wrote to: it knows pending transactions.",
 )
 CHECKED_KAFKA = (
-    *_kafka_to(
+    *kafka_to(
         "Promote the newest checkpoint from which a job can go on at this Kafka: its positions"
         " exist there, and no transaction is pending. Else exit with 6. Needs the extra `kafka`."
     ),
     SAME_KAFKA,
 )
 DIAGNOSED_KAFKA = (
-    *_kafka_to(
+    *kafka_to(
         "Also check whether a job could go on from the newest checkpoint of SOURCE at this Kafka."
         " Needs the extra `kafka`."
     ),
     SAME_KAFKA,
 )
-TRAILING_KAFKA = _kafka_to(
+TRAILING_KAFKA = kafka_to(
     "Show by how many records the topics of this Kafka trail each replica. Reads the newest"
     " _metadata of each. Needs the extra `kafka`."
 )
@@ -199,7 +199,7 @@ REBASE = (
         kinds.TEXT,
         metavar="NAME",
     ),
-    *_kafka_to("The Kafka at which the job will start. Needs the extra `kafka`."),
+    *kafka_to("The Kafka at which the job will start. Needs the extra `kafka`."),
 )
 
 STATUS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -12,6 +13,16 @@ from cpreplicate.errors import Refused
 Trouble = Literal[
     "no-topic", "no-partition", "beyond-end", "deleted", "pending", "other-servers", "unread"
 ]
+
+_WORDS: dict[Trouble, str] = {
+    "no-topic": "topics are missing",
+    "no-partition": "partitions are missing",
+    "beyond-end": "positions are beyond the end",
+    "deleted": "positions are deleted",
+    "pending": "transactions are pending",
+    "other-servers": "a DynamicKafkaSource has other servers",
+    "unread": "states could not be read",
+}
 
 
 class Range(NamedTuple):
@@ -41,6 +52,25 @@ class Problem(NamedTuple):
     transaction: PendingTransaction | None = None
     range: Range | None = None
     reason: str | None = None
+
+
+def described(problems: Sequence[Problem]) -> str:
+    """Return how many problems there are of each kind, with what the first one is about."""
+    counts = Counter(each.trouble for each in problems)
+    return "; ".join(
+        f"{_WORDS[trouble]} ({count}: {_first(trouble, problems)})"
+        for trouble, count in counts.items()
+    )
+
+
+def _first(trouble: Trouble, problems: Sequence[Problem]) -> str:
+    """Return what the first problem of a kind is about."""
+    first = next(each for each in problems if each.trouble == trouble)
+    if first.transaction is not None:
+        return first.transaction.transactional_id
+    if first.position is None:
+        return first.reason or first.operator
+    return f"{first.position.topic} partition {first.position.partition}"
 
 
 def partitions_of(positions: Positions) -> list[Partition]:

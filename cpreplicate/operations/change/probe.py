@@ -110,6 +110,19 @@ def try_change(replica: Replica, command: str, checkpoints: Sequence[str] = ()) 
         _try(Probe(storage, uri.join(place, _file_name()), place), command)
 
 
+def try_sync(replica: Replica, target_root: str) -> None:
+    """Raise the `OSError` with which a first sync, or a later one, would end that may not write.
+
+    Without the replica, it is tried in the target root, or not at all if that is not there either.
+    """
+    if replica.children():
+        try_change(replica, "sync")
+        return
+    storage = replica.side.storage(target_root)
+    if storage.stat(target_root) is not None:
+        _try(Probe(storage, uri.join(target_root, _file_name()), target_root), "sync")
+
+
 def _file_name() -> str:
     return f"{TEMPORARY}probe-{uuid.uuid4().hex}"
 

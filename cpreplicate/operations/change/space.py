@@ -84,6 +84,11 @@ def refuse_no_space(plan: Plan, replica: Replica) -> None:
         raise _error(short, replica)
 
 
+def space_left(replica: Replica) -> str | None:
+    """Return what each limit leaves that is known, None if none is."""
+    return "; ".join(left(each) for each in _known(replica, briefly=True)) or None
+
+
 def _error(short: Shortage, replica: Replica) -> NoSpace:
     return NoSpace(
         f"{replica.root}: {short.message}. Nothing was copied, committed or deleted. {short.remedy}"

@@ -5,11 +5,8 @@ What it finds stops no sync: it is a warning, also that the Kafka does not answe
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
 from cpreplicate.core.positions.model import Positions
-from cpreplicate.core.positions.ranges import Problem, Trouble
+from cpreplicate.core.positions.ranges import described
 from cpreplicate.core.positions.remedies import Remedy
 from cpreplicate.errors import Refused
 from cpreplicate.operations.doctor.case import Case
@@ -18,15 +15,6 @@ from cpreplicate.operations.kafka import check as kafka_check
 from cpreplicate.operations.kafka.positions import positions_of
 from cpreplicate.storage import Transient
 
-_WORDS: dict[Trouble, str] = {
-    "no-topic": "topics are missing",
-    "no-partition": "partitions are missing",
-    "beyond-end": "positions are beyond the end",
-    "deleted": "positions are deleted",
-    "pending": "transactions are pending",
-    "other-servers": "a DynamicKafkaSource has other servers",
-    "unread": "states could not be read",
-}
 _UNREACHED = "Check --kafka, --kafka-conf, the network and the broker, then run again"
 
 
@@ -47,7 +35,7 @@ def check_kafka(subject: Case) -> Result:
     problems = kafka_check.problems_of(held, kafka, listing)
     if problems:
         made = kafka_check.remedy_of(held, problems, kafka, listing)
-        message = f"no job can go on at {servers} from it now: {_described(problems)}"
+        message = f"no job can go on at {servers} from it now: {described(problems)}"
         return warning(message, _remedy(made))
     if notes := tuple(kafka_check.warnings_of(found, servers)):
         return warning("; ".join(notes), f"Note that {kafka_check.unknown(servers)}")
@@ -57,24 +45,6 @@ def check_kafka(subject: Case) -> Result:
 def _passed(held: Positions, servers: str) -> str:
     count = len(held.positions)
     return f"{count} positions exist at {servers}. But {kafka_check.unknown(servers)}"
-
-
-def _described(problems: Sequence[Problem]) -> str:
-    counts = Counter(each.trouble for each in problems)
-    return "; ".join(
-        f"{_WORDS[trouble]} ({count}: {_first(trouble, problems)})"
-        for trouble, count in counts.items()
-    )
-
-
-def _first(trouble: Trouble, problems: Sequence[Problem]) -> str:
-    """Return what the first problem of a kind is about."""
-    first = next(each for each in problems if each.trouble == trouble)
-    if first.transaction is not None:
-        return first.transaction.transactional_id
-    if first.position is None:
-        return first.reason or first.operator
-    return f"{first.position.topic} partition {first.position.partition}"
 
 
 def _remedy(made: Remedy) -> str:

@@ -16,6 +16,7 @@ PAGES = {
     "FleetStatus": "status",
     "Points": "points",
     "Report": "plan",
+    "SwitchOfAll": "switch",
     "Verifications": "verification",
 }
 

@@ -14,13 +14,13 @@ from cpreplicate.output.parts import starting_fields, warning_lines
 from cpreplicate.output.results import Forms
 from cpreplicate.output.text import columns, lines, table
 
-_OUTCOMES: tuple[SwitchOutcome, ...] = get_args(SwitchOutcome)
+OUTCOMES: tuple[SwitchOutcome, ...] = get_args(SwitchOutcome)
 _HEAD = ("job", "checkpoint", "copied at last", "standstill", "outcome")
 
 
 def _text(report: SwitchOfAll) -> str:
     """Return a table of the jobs, then what is known of each."""
-    counts = [f"{count} {outcome}" for outcome in _OUTCOMES if (count := report.count(outcome))]
+    counts = [f"{count} {outcome}" for outcome in OUTCOMES if (count := report.count(outcome))]
     jobs = "job" if len(report.jobs) == 1 else "jobs"
     parts = [
         table(_HEAD, [_row(job) for job in report.jobs]),
@@ -44,7 +44,7 @@ def _row(job: JobSwitch) -> tuple[str, ...]:
 
 def _of_job(job: JobSwitch) -> Iterator[str]:
     if job.preview is not None:
-        yield _of_preview(job.preview)
+        yield _of_preview(job, job.preview)
     if job.outcome == "switched":
         yield columns([("job", job.name), *_facts(job)])
     if job.outcome == "promoted" and job.starting is not None:
@@ -69,22 +69,53 @@ def _facts(job: JobSwitch) -> Iterator[tuple[str, str]]:
         yield "repeated", f"at most {job.repeated:.1f} s of records are processed again"
 
 
-def _of_preview(seen: Preview) -> str:
-    """Return what a switch would do, and what is in its way."""
+def facts_of(job: JobSwitch, seen: Preview) -> list[tuple[str, str]]:
+    """Return what a switch would do, each fact with its name."""
     facts = [
         ("job", f"{seen.name}, {seen.job_id}, of Flink {seen.origin_version}"),
         ("directory", seen.directory),
         ("replica", seen.replica),
-        ("behind", f"{seen.behind.files} files, {sizes.size(seen.behind.bytes)} of {seen.newest}"),
+        ("behind", behind(seen)),
+        ("withdraws", ", ".join(seen.withdraws) or "no point"),
+        ("space", seen.space or "not known"),
         ("claim mode", str(seen.starting.restore.claim_mode or "Flink's own")),
     ]
     if seen.slots is not None:
         needed, free = seen.slots
         facts.append(("slots", f"{needed} needed, {free} free at Flink {seen.target_version}"))
     facts.append(("jar", seen.jar or "you start it"))
+    facts.append(("start", start(seen)))
     facts.append(("way back", seen.way_back or "you start it again"))
+    if seen.kafka is not None:
+        facts.append(("kafka", seen.kafka))
+    facts.append(("standstill", expected(job)))
+    return facts
+
+
+def _of_preview(job: JobSwitch, seen: Preview) -> str:
+    """Return what a switch would do, and what is in its way."""
     refusals = [f"in the way: {reason}" for reason in seen.refusals]
-    return "\n".join(filter(None, [columns(facts), lines(refusals)]))
+    return "\n".join(filter(None, [columns(facts_of(job, seen)), lines(refusals)]))
+
+
+def behind(seen: Preview) -> str:
+    """Return how much of the newest checkpoint a replica lacks."""
+    lacks = f"{seen.behind.files} files, {sizes.size(seen.behind.bytes)}"
+    return f"{lacks} of {seen.newest}, which has {seen.files} files, {sizes.size(seen.bytes)}"
+
+
+def start(seen: Preview) -> str:
+    """Return how the job is started from the replica that `switch` promotes."""
+    if seen.target_version is None:
+        return seen.starting.restore.command or "as `promote` prints"
+    return f"POST /jars/<jar>/run {json.dumps(seen.starting.rest)}"
+
+
+def expected(job: JobSwitch) -> str:
+    """Return how long a job is expected to stand still."""
+    if job.expected is None:
+        return "not known: no switch of this job was measured"
+    return f"about {job.expected:.1f} s, as at its last switch"
 
 
 def _json(report: SwitchOfAll) -> str:
@@ -112,6 +143,7 @@ def _object(job: JobSwitch) -> dict[str, Any]:
         "phases": {name: round(seconds, 3) for name, seconds in job.phases.items()},
         "standstill_seconds": None if job.standstill is None else round(job.standstill, 3),
         "repeated_seconds": None if job.repeated is None else round(job.repeated, 3),
+        "expected_standstill_seconds": None if job.expected is None else round(job.expected, 3),
         "warnings": list(job.warnings),
         "preview": None if job.preview is None else _preview(job.preview),
         "start": None if job.starting is None else starting_fields(job.starting),
@@ -132,6 +164,10 @@ def _preview(seen: Preview) -> dict[str, Any]:
         "way_back": seen.way_back,
         "slots_needed": None if seen.slots is None else seen.slots[0],
         "slots_free": None if seen.slots is None else seen.slots[1],
+        "newest": {"checkpoint": seen.newest, "files": seen.files, "bytes": seen.bytes},
+        "withdraws": list(seen.withdraws),
+        "space": seen.space,
+        "kafka": seen.kafka,
         "refusals": list(seen.refusals),
     }
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify, silent
-from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import total
 from cpreplicate.errors import (
     CpreplicateError,
     FlinkRefused,
-    MetadataError,
     NotThere,
     Refused,
     SourceMovedOn,
-    SwitchUnclear,
 )
 from cpreplicate.flink import RunningJob
 from cpreplicate.flink.control import Cluster, FlinkControl
+from cpreplicate.operations.change.probe import try_sync
+from cpreplicate.operations.change.space import space_left
+from cpreplicate.operations.handover.switch.at_kafka import checked_at_kafka
 from cpreplicate.operations.handover.switch.programs import named_jar
 from cpreplicate.operations.handover.switch.request import (
     Clusters,
@@ -33,8 +32,7 @@ from cpreplicate.operations.handover.switch.request import (
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest, is_outside_roots
-from cpreplicate.protocol.switch_record import NAME, SwitchRecord
-from cpreplicate.storage import Transient
+from cpreplicate.protocol.replica import Replica
 
 _SAVEPOINTS = ("state.savepoints.dir", "execution.checkpointing.savepoint-dir")
 _KUBERNETES = "kubernetes.cluster-id"
@@ -106,21 +104,31 @@ def of_newest(request: SwitchRequest, ask: Callable[[], T], notify: Notify = sil
 def preview(job: RunningJob, request: SwitchRequest, clusters: Clusters) -> Preview:
     """Return what a switch would do, and what is in its way. Change nothing."""
     directory = source_of_job(job, clusters.origin)
-    report = of_newest(request, lambda: diff(sync_of(request.sync, directory, job.name)))
-    origin = clusters.origin.cluster()
+    with_positions = request.kafka is not None
+    asked = sync_of(request.sync, directory, job.name)
+    report = of_newest(request, lambda: diff(asked, with_positions=with_positions))
+    origin, plan = clusters.origin.cluster(), report.plan
+    at_kafka = checked_at_kafka(report, request.kafka)
     seen = Preview(
         name=job.name,
         job_id=job.job_id,
         directory=directory,
-        newest=report.plan.checkpoint,
-        replica=report.plan.replica,
-        behind=Round(
-            report.plan.checkpoint, len(report.plan.copies), total(report.plan.copies), 0.0
-        ),
+        newest=plan.checkpoint,
+        replica=plan.replica,
+        behind=Round(plan.checkpoint, len(plan.copies), total(plan.copies), 0.0),
         starting=report.starting,
         origin_version=origin.version_text,
-        refusals=(*_of_origin(job, request, clusters.origin), *_of_report(report)),
-        warnings=report.warnings,
+        files=len(plan.copies) + len(plan.keeps),
+        bytes=total(plan.copies) + total(plan.keeps),
+        withdraws=tuple(each.checkpoint for each in plan.withdrawals),
+        space=space_left(Replica(plan.replica, request.sync.sides.target)),
+        kafka=at_kafka.found,
+        refusals=(
+            *_of_origin(job, request, clusters.origin),
+            *_of_report(report, request),
+            *at_kafka.refusals,
+        ),
+        warnings=(*report.warnings, *at_kafka.warnings),
     )
     seen = _with_way_back(seen, request, clusters.origin, origin)
     return seen if clusters.target is None else _with_target(seen, request, clusters, origin)
@@ -136,9 +144,14 @@ def refuse(seen: Preview) -> None:
         )
 
 
-def _of_report(report: Report) -> Iterator[str]:
+def _of_report(report: Report, request: SwitchRequest) -> Iterator[str]:
     if report.refusal is not None:
         yield str(report.refusal)
+        return
+    try:
+        try_sync(Replica(report.plan.replica, request.sync.sides.target), request.sync.target_root)
+    except OSError as error:
+        yield f"{error.strerror or error}. Grant the right to write there"
 
 
 def _of_origin(job: RunningJob, request: SwitchRequest, origin: FlinkControl) -> Iterator[str]:
@@ -263,72 +276,3 @@ def _with_target(
         refusals=tuple(refusals),
         warnings=tuple(warnings),
     )
-
-
-def is_left(record: SwitchRecord, origin: FlinkControl) -> bool:
-    """Return whether a job whose start was left to the operator runs at the origin since."""
-    return record.is_left_to_operator and bool(_alive(record.name, origin))
-
-
-def refuse_another_life(
-    root: str, record: SwitchRecord, request: SwitchRequest, clusters: Clusters
-) -> None:
-    """Raise `SwitchUnclear` if the job of an open switch was started by somebody else since.
-
-    A JobManager that does not answer proves nothing here; what needs its answer asks again.
-    """
-    origin, target = clusters
-    _refuse_another_cluster(record, origin)
-    ended = () if record.step == "stopping" or request.take_back else (record.job_id,)
-    _refuse(
-        root, record, [job for job in _alive(record.name, origin) if job.job_id in ended], origin
-    )
-    if request.job != record.job_id:
-        own = (record.job_id, record.back_job)
-        _refuse_others(root, record, own, origin)
-    if target is not None:
-        _refuse_others(root, record, (record.new_job,), target)
-
-
-def _refuse_another_cluster(record: SwitchRecord, origin: FlinkControl) -> None:
-    """Raise `SwitchUnclear` if a job has the id of that of a switch, and another name.
-
-    Each application with high availability has the same id.
-    """
-    for job in _jobs(origin):
-        if job.job_id == record.job_id and job.name != record.name:
-            raise SwitchUnclear(
-                f"the job {record.job_id} is {job.name} at {origin.url}, and a switch of it as"
-                f" {record.name} is open: the URL leads to another cluster now. Nothing was done."
-                f" Have {origin.url} lead to the former one, and run again"
-            )
-
-
-def _refuse_others(
-    root: str, record: SwitchRecord, own: tuple[str, ...], cluster: FlinkControl
-) -> None:
-    others = [job for job in _alive(record.name, cluster) if job.job_id not in own]
-    _refuse(root, record, others, cluster)
-
-
-def _refuse(
-    root: str, record: SwitchRecord, found: list[RunningJob], cluster: FlinkControl
-) -> None:
-    if found:
-        raise SwitchUnclear(
-            f"a job {record.name} runs at {cluster.url} as {found[0].job_id}, and {root} has an"
-            f" open switch of {record.job_id}, which came to {record.step!r}: it could run twice."
-            " Nothing was done. If it is this job, started again by somebody, delete"
-            f" {uri.join(root, f'{OWN}/{NAME}')}, and run again. If it is another one of this name"
-            f" at {record.origin}, give --job {record.job_id}"
-        )
-
-
-def _alive(name: str, cluster: FlinkControl) -> list[RunningJob]:
-    return [job for job in _jobs(cluster) if job.name == name and not job.has_ended]
-
-
-def _jobs(cluster: FlinkControl) -> tuple[RunningJob, ...]:
-    with suppress(Transient, MetadataError):
-        return cluster.jobs().jobs
-    return ()

@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 from cpreplicate.core.start import Starting
 from cpreplicate.flink.control import FlinkControl, SavepointFormat
 from cpreplicate.operations.change.job_result import JobResult
+from cpreplicate.operations.kafka.check import KafkaAsked
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.verify.verify import NOTHING, Sample
 from cpreplicate.protocol.switch_record import Stop
 
 SwitchOutcome = Literal[
@@ -43,7 +45,9 @@ class SwitchRequest:
 
     `job` is a name, or an id. Rounds are made until one copies less than `small` bytes, and at most
     `most_rounds`. The end of the job and its start are waited for `patience` seconds each, asking
-    each `pause` seconds. `origin_program` is what is run if it is started again where it was.
+    each `pause` seconds. `origin_program` is what is run if it is started again where it was. The
+    files of the sample `content` are read before the job is stopped. At `kafka`, the job is to go
+    on: that is checked before, and again with the last point.
     """
 
     job: str
@@ -59,6 +63,8 @@ class SwitchRequest:
     pause: float = 0.2
     dry_run: bool = False
     take_back: bool = False
+    content: Sample = NOTHING
+    kafka: KafkaAsked | None = None
 
 
 class Round(NamedTuple):
@@ -75,9 +81,11 @@ class Preview:
     """What is known of a switch before anything is stopped.
 
     `directory` is that of the job, as its JobManager names it, `behind` what the replica lacks of
-    its `newest` checkpoint. `jar` is what is run at the target, and `way_back` what is run at the
-    origin if the switch fails, None if that is left to the operator. `refusals` are reasons why it
-    is not switched; the first ends the command.
+    its `newest` checkpoint, which has so many `files` and `bytes`. `withdraws` are the points that
+    a copy of it withdraws, `space` is what is left at the replica's storage, None if that is not
+    known. `jar` is what is run at the target, and `way_back` what is run at the origin if the
+    switch fails, None if that is left to the operator. `kafka` is what was found there. `refusals`
+    are reasons why it is not switched; the first ends the command.
     """
 
     name: str
@@ -92,6 +100,11 @@ class Preview:
     jar: str | None = None
     way_back: str | None = None
     slots: tuple[int, int] | None = None
+    files: int = 0
+    bytes: int = 0
+    withdraws: tuple[str, ...] = ()
+    space: str | None = None
+    kafka: str | None = None
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -103,7 +116,8 @@ class JobSwitch(JobResult[SwitchOutcome]):
     `phases` are seconds from the time when its end was asked for: when it had ended, when its last
     point was copied, when the replica was promoted, when the target accepted the job, when all of
     its tasks ran, and when it had completed its first checkpoint. `repeated` are the seconds before
-    the end whose records are processed again.
+    the end whose records are processed again. `expected` is how long it was, or is, expected to
+    stand still, None if nothing was measured.
     """
 
     job_id: str | None = None
@@ -115,6 +129,7 @@ class JobSwitch(JobResult[SwitchOutcome]):
     rounds: tuple[Round, ...] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
     repeated: float | None = None
+    expected: float | None = None
     warnings: tuple[str, ...] = ()
 
     @property

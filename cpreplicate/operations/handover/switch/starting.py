@@ -10,6 +10,7 @@ from cpreplicate.errors import FlinkRefused, NotSwitched, SwitchUnclear
 from cpreplicate.flink.control import FlinkControl, Run, Version, is_same_place
 from cpreplicate.operations.handover.switch.ending import cancel, wait_for, wait_for_end
 from cpreplicate.operations.handover.switch.request import Program, SwitchRequest
+from cpreplicate.protocol.switch_record import NAME as SWITCH
 from cpreplicate.protocol.switch_record import SwitchRecord
 
 _DUPLICATE = "already been submitted"
@@ -22,6 +23,20 @@ def run_of(record: SwitchRecord, job_id: str, point: str, program: Program) -> R
     """Return how a program is run as a job, from a point, with the claim mode of Flink."""
     arguments = tuple(each.replace("{job}", record.name) for each in program.arguments)
     return Run(job_id, point, None, program.entry_class, arguments, program.parallelism)
+
+
+def refuse_another_cluster(known: str | None, cluster: FlinkControl, record: SwitchRecord) -> None:
+    """Raise `SwitchUnclear` if a cluster that may have been asked to start a job is another one.
+
+    It would start the job a second time: only one cluster never has an id twice.
+    """
+    if known is not None and cluster.identity() != known:
+        raise SwitchUnclear(
+            f"{record.name} may have been started by {cluster.url}, which is not the JobManager any"
+            " more that was asked: its URL leads elsewhere, or it was restarted. Nothing was done."
+            " Have the URL lead to the former one, and run again. If you know that the job runs"
+            f" nowhere, delete .cpreplicate/{SWITCH} in {record.replica}, and start it by hand"
+        )
 
 
 def submit(

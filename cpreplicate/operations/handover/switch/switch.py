@@ -7,18 +7,12 @@ died.
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from threading import Event
 
-from cpreplicate.core import sizes, uri
 from cpreplicate.core.notify import Notify
-from cpreplicate.core.plan import total
 from cpreplicate.errors import (
     CpreplicateError,
-    LeaseHeld,
     NotSwitched,
     NotThere,
     Refused,
@@ -26,24 +20,18 @@ from cpreplicate.errors import (
     described,
 )
 from cpreplicate.flink import RunningJob
-from cpreplicate.operations.handover.promote import PromoteRequest, Promotion, promote
-from cpreplicate.operations.handover.switch.ending import (
-    ENDED,
-    GOING_ON,
-    end_job,
-    is_ending,
-    take_checkpoint,
-)
-from cpreplicate.operations.handover.switch.preview import (
+from cpreplicate.operations.handover.switch.earlier import (
     is_left,
-    of_newest,
-    preview,
-    refuse,
-    refuse_another_life,
-    running_job,
-    sync_of,
+    last_of,
+    records,
+    refuse_ended,
+    refuse_other,
+    runs_there,
+    switched_before,
 )
-from cpreplicate.operations.handover.switch.programs import named_jar, uploaded
+from cpreplicate.operations.handover.switch.ending import GOING_ON, end_job, is_ending
+from cpreplicate.operations.handover.switch.moving import moved
+from cpreplicate.operations.handover.switch.preview import preview, refuse, running_job
 from cpreplicate.operations.handover.switch.request import (
     Clusters,
     JobSwitch,
@@ -51,50 +39,10 @@ from cpreplicate.operations.handover.switch.request import (
     Round,
     SwitchRequest,
 )
-from cpreplicate.operations.handover.switch.starting import (
-    run_of,
-    submit,
-    wait_for_first_checkpoint,
-    wait_until_it_runs,
-)
+from cpreplicate.operations.handover.switch.rounds import copied_ahead, copy_round, refuse_damaged
 from cpreplicate.operations.handover.switch.taking_back import take_back
-from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.sync import sync
-from cpreplicate.protocol.switch_record import (
-    SwitchLog,
-    SwitchRecord,
-    new_id,
-    read_switch,
-    switching,
-)
-from cpreplicate.storage import Side
-
-_TRIGGERED_ROUNDS = 3
-_READ_AT_ONCE = 16
-_LEAST_WAIT = 60.0  # seconds for the lease of a replica
-
-
-@dataclass(frozen=True)
-class _Switching:
-    """A switch that is under way: its log, and who is asked. `may_stop` raises if it must not."""
-
-    log: SwitchLog
-    clusters: Clusters
-    request: SwitchRequest
-    notify: Notify
-    is_halted: Event
-
-    @property
-    def side(self) -> Side:
-        return self.request.sync.sides.target
-
-    def sync(self, place: str) -> Round:
-        return _round(self.request, place, self.log.record.name, self.notify)[0]
-
-    def phases(self, phases: dict[str, float], name: str) -> dict[str, float]:
-        """Return the phases with one more, that ends now."""
-        stopped = self.log.record.stopped
-        return phases if stopped is None else {**phases, name: time.time() - stopped}
+from cpreplicate.operations.handover.switch.under_way import Switching
+from cpreplicate.protocol.switch_record import SwitchRecord, new_id, switching
 
 
 def switch(
@@ -108,7 +56,8 @@ def switch(
     """
     is_halted = is_halted or Event()
     target_root, side = request.sync.target_root, request.sync.sides.target
-    found = _records(target_root, side)
+    found = records(target_root, side)
+    former = last_of(request.job, [record for _, record in found])
     for root, record in found:
         if record.is_open and request.job in (record.name, record.job_id):
             with switching(root, side, record, notify) as log:
@@ -116,10 +65,9 @@ def switch(
                     if not request.dry_run:
                         log.write(step="started")
                     continue
-                _refuse_ended(log.record)
-                _refuse_other(root, log.record, request, clusters)
-                run = _Switching(log, clusters, request, notify, is_halted)
-                return _carried_out(run, ())
+                refuse_ended(log.record)
+                refuse_other(root, log.record, request, clusters)
+                return _carried_out(Switching(log, clusters, request, notify, is_halted), ())
     if request.take_back:
         raise NotThere(f"no switch of {request.job!r} in {target_root} is open. Nothing was done")
     try:
@@ -127,22 +75,29 @@ def switch(
     except NotThere:
         for _, record in found:
             named = request.job in (record.name, record.job_id)
-            if named and record.step == "started" and _runs_there(record, clusters):
-                return _switched_before(record)
+            if named and record.step == "started" and runs_there(record, clusters):
+                return switched_before(record)
         raise
-    return _begun(job, request, clusters, notify, is_halted)
+    return _begun(job, request, clusters, notify, is_halted, former)
 
 
 def _begun(
-    job: RunningJob, request: SwitchRequest, clusters: Clusters, notify: Notify, is_halted: Event
+    job: RunningJob,
+    request: SwitchRequest,
+    clusters: Clusters,
+    notify: Notify,
+    is_halted: Event,
+    former: SwitchRecord | None,
 ) -> JobSwitch:
+    if is_halted.is_set():
+        raise Refused(f"{job.name} was not stopped: another job was not switched")
     seen = preview(job, request, clusters)
     if request.dry_run:
-        return _shown(seen)
+        return _shown(seen, former)
     refuse(seen)
     for warning in seen.warnings:
         notify(warning)
-    first, root = _round(request, seen.directory, seen.name, notify)
+    first, root = copy_round(request, seen.directory, seen.name, notify)
     target = "" if clusters.target is None else clusters.target.url
     record = SwitchRecord(
         seen.name,
@@ -153,15 +108,18 @@ def _begun(
         request.stop,
         *(new_id(), new_id(), new_id()),
     )
+    record = record._replace(origin_cluster=clusters.origin.identity())
     with switching(root, request.sync.sides.target, record, notify) as log:
-        run = _Switching(log, clusters, request, notify, is_halted)
+        run = Switching(log, clusters, request, notify, is_halted, former)
         if log.record.is_open:
-            _refuse_other(root, log.record, request, clusters)
+            refuse_other(root, log.record, request, clusters)
             return _carried_out(run, (first,))
-        return _carried_out(run, _copied_ahead(run, first))
+        rounds = copied_ahead(run, first)
+        refuse_damaged(run, root, rounds[-1].checkpoint)
+        return _carried_out(run, rounds)
 
 
-def _shown(seen: Preview) -> JobSwitch:
+def _shown(seen: Preview, former: SwitchRecord | None) -> JobSwitch:
     """Return the result of a dry run."""
     code = Refused.exit_code if seen.refusals else 0
     return JobSwitch(
@@ -172,13 +130,14 @@ def _shown(seen: Preview) -> JobSwitch:
         checkpoint=seen.newest,
         preview=seen,
         starting=seen.starting,
+        expected=None if former is None else former.standstill,
         warnings=seen.warnings,
         exit_code=code,
         error=seen.refusals[0] if seen.refusals else None,
     )
 
 
-def _carried_out(run: _Switching, rounds: tuple[Round, ...]) -> JobSwitch:
+def _carried_out(run: Switching, rounds: tuple[Round, ...]) -> JobSwitch:
     """Go on from where the record is, and take the switch back if that fails."""
     log = run.log
     if run.request.dry_run:
@@ -189,7 +148,7 @@ def _carried_out(run: _Switching, rounds: tuple[Round, ...]) -> JobSwitch:
     if run.request.take_back or log.record.step == "restarting":
         return _taken_back(run)
     try:
-        return _moved(run, rounds)
+        return moved(run, rounds)
     except SwitchUnclear:
         raise
     except (CpreplicateError, OSError) as error:
@@ -201,7 +160,7 @@ def _carried_out(run: _Switching, rounds: tuple[Round, ...]) -> JobSwitch:
         raise NotSwitched(f"{log.record.name} was not switched: {text}. Now {done}") from error
 
 
-def _taken_back_after(error: Exception, run: _Switching) -> str:
+def _taken_back_after(error: Exception, run: Switching) -> str:
     """Have the job run where it ran, because of an error. Raises `SwitchUnclear` if that fails."""
     run.log.check()
     is_refused = isinstance(error, NotSwitched)
@@ -216,118 +175,7 @@ def _taken_back_after(error: Exception, run: _Switching) -> str:
         ) from second
 
 
-def _moved(run: _Switching, rounds: tuple[Round, ...]) -> JobSwitch:
-    """Stop the job, copy its last point, promote that, and start it."""
-    log, origin, phases, repeated = run.log, run.clusters.origin, dict[str, float](), None
-    is_known = log.record.step == "starting" and _is_at_target(run)
-    jar = None if is_known else _jar(run)
-    if log.record.step in ("copying", "stopping"):
-        if run.is_halted.is_set() and log.record.step == "copying":
-            raise Refused(f"{log.record.name} was not stopped: another job was not switched")
-        ended = end_job(log, origin, run.request)
-        repeated = ended.repeated
-        log.write(step="ended", point=ended.point)
-        phases = run.phases(phases, "ended")
-        run.notify(f"the job has ended at {log.record.origin}: {ended.point}")
-    if log.record.step == "ended":
-        last, root = _round(run.request, str(log.record.point), log.record.name, run.notify)
-        rounds = (*rounds, last)
-        phases = run.phases(phases, "copied")
-        log.write(replica=root, checkpoint=last.checkpoint)
-    promotion = None if is_known else _promoted(run)
-    phases = run.phases(phases, "promoted")
-    result = JobSwitch(
-        log.record.name,
-        "promoted",
-        log.record.job_id,
-        replica=log.record.replica,
-        checkpoint=log.record.checkpoint,
-        starting=None if promotion is None else promotion.starting,
-        rounds=rounds,
-        phases=phases,
-        repeated=repeated,
-        warnings=() if promotion is None else promotion.warnings,
-    )
-    return result if run.clusters.target is None else _started(run, result, promotion, jar)
-
-
-def _jar(run: _Switching) -> str | None:
-    """Return the id of the jar at the target, which is uploaded before the job is stopped.
-
-    A wrong word of whoever goes on with a switch does not take it back.
-    """
-    target, record = run.clusters.target, run.log.record
-    if target is None:
-        return None
-    try:
-        named = named_jar(run.request.program, target)
-    except (NotThere, Refused) as error:
-        if not record.is_open:
-            raise
-        raise SwitchUnclear(
-            f"the switch of {record.name} came to {record.step!r}, and does not go on:"
-            f" {described(error).rstrip('.')}. Correct it. {GOING_ON}"
-        ) from error
-    return uploaded(named, target)
-
-
-def _is_at_target(run: _Switching) -> bool:
-    target = run.clusters.target
-    return target is not None and target.state(run.log.record.new_job) is not None
-
-
-def _promoted(run: _Switching) -> Promotion:
-    record = run.log.record
-    request = PromoteRequest(
-        str(record.replica),
-        record.checkpoint,
-        side=run.side,
-        execution=run.request.sync.execution,
-        lock_wait=_patient(run.request.sync).lock_wait,
-    )
-    promotion = promote(request, run.notify)
-    if promotion.starting is None:
-        raise NotSwitched(
-            f"{record.checkpoint} of {record.replica} cannot be restored: `cpreplicate verify"
-            f" {record.replica}` shows why"
-        )
-    if record.step == "ended":
-        run.log.write(step="promoted")
-    return promotion
-
-
-def _started(
-    run: _Switching, result: JobSwitch, promotion: Promotion | None, jar: str | None
-) -> JobSwitch:
-    """Start the job at the target, and return when it has completed a checkpoint there."""
-    log, target = run.log, run.clusters.target
-    assert target is not None
-    record = log.record
-    point = uri.join(str(record.replica), str(record.checkpoint))
-    if promotion is not None:
-        assert promotion.starting is not None, "else it raises"
-        version = target.cluster().version  # else it is known that nothing was started
-        log.write(step="starting")
-        asked = run_of(record, record.new_job, point, run.request.program)
-        mode = promotion.starting.restore.claim_mode
-        submit(asked._replace(claim_mode=mode), str(jar), version, target, run.request)
-    phases = run.phases(dict(result.phases), "accepted")
-    wait_until_it_runs(record.new_job, point, target, run.request)
-    phases = run.phases(phases, "running")
-    run.notify(f"the job runs at {record.target} as {record.new_job}")
-    warnings = result.warnings
-    try:
-        wait_for_first_checkpoint(record.new_job, target, run.request)
-        phases = run.phases(phases, "first_checkpoint")
-    except SwitchUnclear as error:
-        warnings = (*warnings, f"it runs, but {error}")
-    log.write(step="started")
-    return replace(
-        result, outcome="switched", new_job=record.new_job, phases=phases, warnings=warnings
-    )
-
-
-def _taken_back(run: _Switching) -> JobSwitch:
+def _taken_back(run: Switching) -> JobSwitch:
     """Have the job run where it ran, as asked for."""
     log, origin = run.log, run.clusters.origin
     if log.record.step == "stopping" and is_ending(log.record, origin):
@@ -336,115 +184,3 @@ def _taken_back(run: _Switching) -> JobSwitch:
     done = take_back(log, run.clusters, run.request, run.notify, is_refused=False)
     run.notify(done)
     return JobSwitch(log.record.name, "taken back", log.record.job_id, warnings=(done,))
-
-
-def _copied_ahead(run: _Switching, first: Round) -> tuple[Round, ...]:
-    """Copy while the job runs until little is left, at last from a checkpoint that is taken now.
-
-    A compaction can make the next checkpoint large, whatever the last one was.
-    """
-    request, record, rounds = run.request, run.log.record, [first]
-    while rounds[-1].bytes > request.small and len(rounds) < request.most_rounds:
-        rounds.append(run.sync(record.directory))
-    for _ in range(_TRIGGERED_ROUNDS):
-        if not _is_triggered(run):
-            break
-        rounds.append(run.sync(record.directory))
-        if rounds[-1].bytes <= request.small:
-            break
-    if rounds[-1].bytes > request.small:
-        run.notify(
-            f"the last round still copied {sizes.size(rounds[-1].bytes)}: the last point may need"
-            " as much, while the job stands still"
-        )
-    return tuple(rounds)
-
-
-def _is_triggered(run: _Switching) -> bool:
-    """Have a job that is not to be stopped yet complete a checkpoint."""
-    try:
-        job_id, origin = run.log.record.job_id, run.clusters.origin
-        return take_checkpoint(job_id, new_id(), origin, run.request) is not None
-    except SwitchUnclear as error:
-        name = run.log.record.name
-        raise NotSwitched(f"{name} was not stopped, and runs on: {error}") from error
-
-
-def _round(request: SwitchRequest, place: str, name: str, notify: Notify) -> tuple[Round, str]:
-    """Copy a checkpoint, and return what was copied, and the replica."""
-    started = time.monotonic()
-    asked = sync_of(_patient(request.sync), place, name)
-    plan = of_newest(request, lambda: sync(asked, notify), notify).plan
-    copied, seconds = total(plan.copies), time.monotonic() - started
-    notify(f"copied {sizes.size(copied)} for {plan.checkpoint} in {seconds:.1f} s")
-    return Round(plan.checkpoint, len(plan.copies), copied, seconds), plan.replica
-
-
-def _patient(request: SyncRequest) -> SyncRequest:
-    """Return a request that waits for a service that replicates the job, too: its lease ends."""
-    return replace(request, lock_wait=max(request.lock_wait, _LEAST_WAIT))
-
-
-def _records(target_root: str, side: Side) -> list[tuple[str, SwitchRecord]]:
-    """Return the records of switches below a target root; a damaged one concerns its own job."""
-
-    def read(root: str) -> SwitchRecord | None:
-        try:
-            return read_switch(side, root)
-        except Refused:
-            return None
-
-    children = side.storage(target_root).list(target_root)
-    roots = [uri.join(target_root, each.name) for each in children if each.is_directory]
-    with ThreadPoolExecutor(_READ_AT_ONCE, "switch") as pool:
-        found = zip(roots, pool.map(read, roots), strict=True)
-        return [(root, record) for root, record in found if record is not None]
-
-
-def _refuse_ended(record: SwitchRecord) -> None:
-    """Raise `LeaseHeld` if another run ended a switch before this one had its lease."""
-    if not record.is_open:
-        raise LeaseHeld(
-            f"another run ended the switch of {record.name} meanwhile: it came to {record.step!r}."
-            " Nothing was done. --dry-run shows how it is now"
-        )
-
-
-def _refuse_other(
-    root: str, record: SwitchRecord, request: SwitchRequest, clusters: Clusters
-) -> None:
-    _refuse_other_clusters(root, record, request, clusters)
-    refuse_another_life(root, record, request, clusters)
-
-
-def _runs_there(record: SwitchRecord, clusters: Clusters) -> bool:
-    """Return whether a job was switched between these clusters, and did not end since."""
-    target = clusters.target
-    if target is None or (record.origin, record.target) != (clusters.origin.url, target.url):
-        return False
-    return target.state(record.new_job) not in (*ENDED, "FAILED", None)
-
-
-def _refuse_other_clusters(
-    root: str, record: SwitchRecord, request: SwitchRequest, clusters: Clusters
-) -> None:
-    """Raise `Refused` if an open switch is between other clusters, or ends in another way."""
-    target = "" if clusters.target is None else clusters.target.url
-    if (record.origin, record.target, record.stop) != (clusters.origin.url, target, request.stop):
-        start_at = f" --start-at {record.target}" if record.target else ""
-        raise Refused(
-            f"{root} has an open switch of {record.name}, which came to {record.step!r}. Nothing"
-            f" was done. Go on with it as it was begun: --flink {record.origin}{start_at} --stop"
-            f" {record.stop}"
-        )
-
-
-def _switched_before(record: SwitchRecord) -> JobSwitch:
-    return JobSwitch(
-        record.name,
-        "switched before",
-        record.job_id,
-        record.new_job,
-        record.replica,
-        record.checkpoint,
-    )

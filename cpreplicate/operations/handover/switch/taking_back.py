@@ -17,8 +17,13 @@ from cpreplicate.flink.control import FlinkControl
 from cpreplicate.operations.handover.switch.ending import ENDED, cancel, wait_for, wait_for_end
 from cpreplicate.operations.handover.switch.preview import origin_program
 from cpreplicate.operations.handover.switch.programs import named_jar, uploaded
-from cpreplicate.operations.handover.switch.request import Clusters, SwitchRequest
-from cpreplicate.operations.handover.switch.starting import run_of, submit, wait_until_it_runs
+from cpreplicate.operations.handover.switch.request import Clusters, Program, SwitchRequest
+from cpreplicate.operations.handover.switch.starting import (
+    refuse_another_cluster,
+    run_of,
+    submit,
+    wait_until_it_runs,
+)
 from cpreplicate.operations.handover.unseal import UnsealRequest, unseal
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
@@ -48,6 +53,7 @@ def take_back(
         )
     if record.step == "starting":
         _end_at_target(log, clusters, request, is_refused)
+        log.write(step="promoted")  # what follows may fail, and the target need not be asked again
     if record.step == "stopping":
         state = _settled(record.job_id, clusters.origin, request)
         if state != _RUNS:
@@ -133,24 +139,16 @@ def _restart(log: SwitchLog, origin: FlinkControl, request: SwitchRequest, notif
     """Start the job again from its last point, and return what was done."""
     record, program = log.record, origin_program(request)
     by_hand = f"Start it at {record.origin} from {record.point}, such as by `{command_of(log)}`"
-    try:
-        jar = named_jar(program, origin) if origin.cluster().can_submit else None
-    except (NotThere, Refused):
-        jar = None
-    except Transient as error:
-        raise SwitchUnclear(
-            f"{record.name} was stopped and does not run: {error}. Run `switch` with --take-back"
-            f" when {record.origin} answers. Or start the job there from {record.point}, such as by"
-            f" `{command_of(log)}`, and delete .cpreplicate/{SWITCH} in the replica"
-        ) from error
+    jar = _jar_at_origin(log, origin, program)
     if jar is None:
         log.write(step="taken back")
         raise SwitchUnclear(
-            f"{record.name} was stopped and does not run: {record.origin} takes no jars, or it is"
-            f" not clear which one is run. {by_hand}"
+            f"{record.name} was stopped and does not run: {record.origin} takes no jars. {by_hand}"
         )
+    if record.step == "restarting":
+        refuse_another_cluster(record.origin_cluster, origin, record)
     jar_id, version = uploaded(jar, origin), origin.cluster().version
-    log.write(step="restarting")
+    log.write(step="restarting", origin_cluster=origin.identity())
     notify(f"starting the job again at {record.origin} from {record.point}")
     run = run_of(record, record.back_job, str(record.point), program)
     try:
@@ -165,5 +163,22 @@ def _restart(log: SwitchLog, origin: FlinkControl, request: SwitchRequest, notif
     return f"it runs again at {record.origin} as {record.back_job}, from {record.point}"
 
 
-def _text(error: CpreplicateError) -> str:
+def _jar_at_origin(log: SwitchLog, origin: FlinkControl, program: Program) -> str | None:
+    """Return what is run, None if the origin takes no jars. Raises `SwitchUnclear`.
+
+    The record stays open then: a word that is corrected has the same command go on.
+    """
+    record = log.record
+    try:
+        return named_jar(program, origin) if origin.cluster().can_submit else None
+    except (NotThere, Refused, Transient) as error:
+        remedy = "when it answers" if isinstance(error, Transient) else "with another --origin-jar"
+        raise SwitchUnclear(
+            f"{record.name} was stopped and does not run: {_text(error)}. Run `switch` with"
+            f" --take-back {remedy}. Or start the job at {record.origin} from {record.point}, such"
+            f" as by `{command_of(log)}`, and delete .cpreplicate/{SWITCH} in the replica"
+        ) from error
+
+
+def _text(error: Exception) -> str:
     return str(error).rstrip(".")

@@ -314,3 +314,68 @@ def test_two_urls_of_one_cluster_are_reported_as_such(centres: Centres) -> None:
     (reason,) = [each for each in seen.refusals if "10.0.0.1" in each and JOB in each]
     assert "same cluster" in reason
     assert "Cancel it" not in reason
+
+
+def test_a_cluster_to_which_the_url_of_the_target_leads_meanwhile_starts_no_second_job(
+    centres: Centres,
+) -> None:
+    killed_at(centres, "run")  # it runs in B
+    (moved,) = centres.b.running()
+    elsewhere = SimulatedFlink(centres.b.url, centres.b.root)
+    clusters = Clusters(SimulatedControl(centres.a), SimulatedControl(elsewhere))
+    with pytest.raises(SwitchUnclear, match="its URL leads elsewhere, or it was restarted"):
+        switch(centres.request(), clusters, silent)
+    assert elsewhere.jobs == {}
+    assert centres.switch().new_job == moved
+    assert centres.running() == [moved]
+
+
+@pytest.mark.parametrize("is_taken_back", [False, True])
+def test_a_cluster_to_which_the_url_of_the_origin_leads_meanwhile_has_no_job_stopped(
+    centres: Centres, is_taken_back: bool
+) -> None:
+    killed_at(centres, "trigger", number=2, when="before")
+    elsewhere = SimulatedFlink(centres.a.url, centres.b.root)
+    elsewhere.start(JOB, "orders")  # as each application with high availability has one
+    clusters = Clusters(SimulatedControl(elsewhere), SimulatedControl(centres.b))
+    with pytest.raises(SwitchUnclear, match="is not the JobManager any more"):
+        switch(centres.request(take_back=is_taken_back), clusters, silent)
+    assert elsewhere.running() == [JOB]
+    assert centres.switch().outcome == "switched"
+
+
+def test_a_job_that_is_started_again_where_it_ran_is_not_started_by_another_cluster(
+    centres: Centres,
+) -> None:
+    killed_at(centres, "cancel")
+    centres.a.after = fails_at("run", 1, Killed())
+    with pytest.raises(Killed):
+        centres.switch(take_back=True)
+    centres.a.after = lambda _verb: None
+    elsewhere = SimulatedFlink(centres.a.url, centres.a.root)
+    clusters = Clusters(SimulatedControl(elsewhere), SimulatedControl(centres.b))
+    with pytest.raises(SwitchUnclear, match="its URL leads elsewhere, or it was restarted"):
+        switch(centres.request(take_back=True), clusters, silent)
+    assert elsewhere.jobs == {}
+    assert centres.switch(take_back=True).outcome == "taken back"
+    assert centres.running() == centres.a.running() == [record_of(centres).back_job]
+
+
+def test_a_wrong_origin_jar_leaves_a_switch_open_to_be_taken_back(centres: Centres) -> None:
+    killed_at(centres, "cancel")
+    for wrong in ("./not-here.jar", "not-there.jar"):
+        with pytest.raises(SwitchUnclear, match="with another --origin-jar"):
+            centres.switch(take_back=True, origin_program=Program(jar=wrong))
+    assert record_of(centres).is_open
+    assert centres.switch(take_back=True).outcome == "taken back"
+    assert centres.running() == centres.a.running() == [record_of(centres).back_job]
+
+
+def test_a_wrong_origin_jar_after_the_target_refused_the_job_leaves_it_to_be_taken_back(
+    centres: Centres,
+) -> None:
+    centres.b.before = fails_at("run", 1, FlinkRefused("no such class", 400))
+    with pytest.raises(SwitchUnclear, match="with another --origin-jar"):
+        centres.switch(origin_program=Program(jar="not-there.jar"))
+    assert centres.switch(take_back=True).outcome == "taken back"
+    assert centres.running() == centres.a.running() == [record_of(centres).back_job]

@@ -24,6 +24,7 @@ from cpreplicate.flink.control import Cluster
 from cpreplicate.operations.handover.switch.request import Clusters, SwitchRequest
 from cpreplicate.operations.handover.switch.switch import switch
 from cpreplicate.operations.handover.switch.switch_all import switch_all
+from cpreplicate.operations.handover.unseal import UnsealRequest, unseal
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.lease import acquire
@@ -71,6 +72,10 @@ class Centres:
     def running(self) -> list[str]:
         """All jobs that run anywhere."""
         return [*self.a.running(), *self.b.running()]
+
+    def unseal(self) -> None:
+        """Remove the seal of the replica."""
+        unseal(UnsealRequest(self.replica, None))
 
     @property
     def is_sealed(self) -> bool:
