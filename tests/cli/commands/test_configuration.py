@@ -199,7 +199,10 @@ def test_a_scheme_and_a_local_path_are_no_place(directory):
             "c.toml:2: 'positions' in [options] would not mean the same for each command. Write it"
             " in [diff] or [inspect] or [list] or [promote] or [rebase] or [status]",
         ),
-        ("[options]\nall = true\n", "Write it in [diff] or [promote] or [switch] or [unseal] or [verify]"),
+        (
+            "[options]\nall = true\n",
+            "Write it in [diff] or [promote] or [switch] or [unseal] or [verify]",
+        ),
         ('[options]\ncheckpoint = ["chk-1"]\n', "Write it in [promote] or [rebase] or [verify]"),
         ('[options]\nreport = "a.html"\n', "Write it in [diff] or [fleet] or [inspect] or [list]"),
         (
