@@ -13,8 +13,7 @@ from tests.support import jobs
 from tests.support.commandline import printed
 from tests.support.corpus import ROOT, DataCentre
 from tests.support.jobs import write_checkpoint
-from tests.support.killing import wait_until
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("still_source")
 

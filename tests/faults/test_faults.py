@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ from tests.support import parts
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint
 from tests.support.registry import serving
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.xdist_group("hdfs-sync")
 
@@ -317,13 +316,6 @@ def run_sync(job: Job, *words: str, meanwhile: Callable[[], None] = lambda: None
 
 SLOWLY = ("--bandwidth", "100KB/s")  # one file after the other, 30 seconds for the new ones
 PATIENT = {"retry_for": PATIENCE}  # what passes may last as long as the machine takes for it
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -21,6 +20,7 @@ from tests.support import checker, jobs, parts, processes
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.silent import silent_server
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("silence")
 
@@ -151,18 +151,13 @@ def fleet_file(silent, tmp_path, monkeypatch):
     return tmp_path / "fleet.toml"
 
 
-def wait_for(happened):
-    while not happened():
-        threading.Event().wait(0.05)
-
-
 def test_a_silent_namenode_holds_up_no_other_job_of_a_fleet_and_a_signal_ends_it(
     silent, fleet_file, tmp_path
 ):
     """The calls and the retries of the silent jobs would take an hour."""
     limits = ["--source-conf", "deadline=1h", "--retry-for", "1h", "--runner", "inline"]
     process = start("fleet", fleet_file, *limits)
-    wait_for(lambda: len(list((tmp_path / "dcB").glob("*/chk-1/_metadata"))) == len(OTHERS))
+    wait_until(lambda: len(list((tmp_path / "dcB").glob("*/chk-1/_metadata"))) == len(OTHERS))
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=HANGS)
@@ -260,7 +255,7 @@ def test_servers_that_are_silent_while_a_file_is_written_are_named_and_no_part_o
     frozen.thaw()
     storage.put(join(uri, "after"), lambda: [b"x"])
     if side.hdfs_client == "native":
-        wait_for(lambda: not [s for s in storage.list(uri) if s.name.startswith(TEMPORARY)])
+        wait_until(lambda: not [s for s in storage.list(uri) if s.name.startswith(TEMPORARY)])
     names = {status.name for status in storage.list(uri)}
     assert {"before", "after"} <= names
     assert "file" not in names
@@ -276,7 +271,7 @@ def test_a_namenode_that_was_frozen_is_used_again_once_it_answers(cluster, froze
     with pytest.raises(Unreachable, match=cluster.namenodes[0].rpartition(":")[2]):
         storage.stat(uri)
     frozen.thaw()
-    wait_for(lambda: is_there(storage, uri))
+    wait_until(lambda: is_there(storage, uri))
 
 
 def is_there(storage, uri):

@@ -13,8 +13,7 @@ import pytest
 
 from tests.support import checker, parts
 from tests.support.jobs import JOB, write_checkpoint
-from tests.support.killing import wait_until
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 FILES = {"shared/a": 100, "shared/b": 200}
 HOSTILE = "shared/\x1b[2J\x1b]0;owned\x07\x9b31m\u202egnp\nrestorable  yes"

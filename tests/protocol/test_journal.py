@@ -3,7 +3,6 @@ minute.
 """
 
 import threading
-import time
 
 import pytest
 
@@ -22,7 +21,7 @@ from tests.support.jobs import JOB, write_checkpoint
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, aged, synced
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import wait_until
 
 ROOT = "memory:/dcB/job"
 
@@ -41,13 +40,6 @@ def copied(number):
     return JournalRow(f"shared/{number}", number, 7 * number)
 
 
-def wait_for(condition):
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 def test_what_is_planned_is_listed_before_anything_is_copied(memory):
     JournalWriter(memory, ROOT).plan(["shared/a", "chk-1/b"])
     [part] = parts(memory)
@@ -59,14 +51,14 @@ def test_a_part_is_written_after_so_many_files(memory):
     with JournalWriter(memory, ROOT, seconds=3600, files=3).writing() as writer:
         for number in range(3):
             writer.done(copied(number))
-        wait_for(lambda: parts(memory))
+        wait_until(lambda: parts(memory))
         assert list(parts(memory)[0].copied.values()) == [copied(number) for number in range(3)]
 
 
 def test_a_part_is_written_after_so_many_seconds(memory):
     with JournalWriter(memory, ROOT, seconds=0.05, files=2000).writing() as writer:
         writer.done(copied(1))
-        wait_for(lambda: parts(memory))
+        wait_until(lambda: parts(memory))
         assert parts(memory)[0].copied == {"shared/1": copied(1)}
 
 

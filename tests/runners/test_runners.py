@@ -21,7 +21,7 @@ from cpreplicate.runners.spark import executors
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Side, Sides, checksum
 from cpreplicate.storage.wrappers.limits import new_limits
-from tests.support.killing import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("spark")
 

@@ -6,8 +6,9 @@ import pytest
 
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
-from tests.support.killing import started, wait_until
+from tests.support.killing import started
 from tests.support.standalone import QUICKLY, StandaloneCluster
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("spark-cluster")
 

@@ -21,7 +21,7 @@ import s3fs
 from tests.support.hdfs import Clusters, HdfsCluster, HdfsError
 from tests.support.ports import given
 from tests.support.s3 import FaultyProxy, S3Server
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.xdist_group("hdfs"), pytest.mark.rest]
 
@@ -38,13 +38,6 @@ HEADERS = {
 
 def native(cluster: HdfsCluster) -> hdfs_native.Client:
     return hdfs_native.Client(cluster.uri, cluster.conf)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.02)
 
 
 def runs(pid: int) -> bool:

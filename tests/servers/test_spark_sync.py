@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from cpreplicate.runners import startup_times
 from tests.support import checker, corpus
 from tests.support.jobs import JOB, write_checkpoint
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -97,7 +96,7 @@ def test_a_run_stopped_in_the_middle_leaves_no_process_and_is_resumed(name, code
     narration = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == code
     assert "Traceback" not in narration
-    wait_for(lambda: not any(alive(child) for child in children))
+    wait_until(lambda: not any(alive(child) for child in children))
     copied = {file.name: changed(file) for file in whole(shared)}
     assert not list((tmp_path / "dcB" / JOB).glob("chk-*/_metadata"))
     result = finished(sync(tmp_path, 1, "--runner", "inline"))
@@ -123,13 +122,6 @@ def changed(file):
 
 def whole(directory):
     return [file for file in directory.iterdir() if not file.name.startswith(".")]
-
-
-def wait_for(condition, seconds=PATIENCE):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def descendants(pid):

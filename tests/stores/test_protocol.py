@@ -31,9 +31,10 @@ from cpreplicate.storage.wrappers.base import READING, StorageWrapper
 from tests.support.checker import faults
 from tests.support.commandline import printed
 from tests.support.jobs import JOB, pattern, write_checkpoint
-from tests.support.killing import started, wait_until
+from tests.support.killing import started
 from tests.support.registry import serving
 from tests.support.stores import NAMES, Store
+from tests.support.waiting import wait_until
 
 T = TypeVar("T")
 FILES = {f"shared/{number}": 1000 + number for number in range(4)}

@@ -12,13 +12,13 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support import checker
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 CLI_SECONDS = PATIENCE
 Report = dict[str, Any]
@@ -64,7 +64,7 @@ def was_subsumed(error: str) -> bool:
     if found is None:
         return False
     metadata = Path(found[1]) / "_metadata"
-    wait_until(lambda: not metadata.exists(), f"{found[1]} is incomplete, and stays")
+    wait_until(lambda: not metadata.exists(), f"the removal of {metadata}")
     return True
 
 
@@ -78,7 +78,7 @@ class Watch:
     def __init__(self, process: subprocess.Popen[bytes], output: Path, errors: Path) -> None:
         self._process, self._output, self._errors = process, output, errors
 
-    def wait_for(self, checkpoint: str, seconds: float = PATIENCE) -> Report:
+    def wait_for(self, checkpoint: str) -> Report:
         """Wait until that checkpoint was reported; its report."""
         found: list[Report] = []
 
@@ -89,7 +89,7 @@ class Watch:
             found.extend(report for report in reports if report["checkpoint"] == checkpoint)
             return bool(found)
 
-        wait_until(is_reported, f"{checkpoint} was not replicated", seconds)
+        wait_until(is_reported, f"the replication of {checkpoint}")
         return found[0]
 
 
@@ -174,7 +174,7 @@ class Fleet:
             ]
             return len([job for job in done if job["status"] == "replicated"]) >= count
 
-        wait_until(is_enough, f"{source} was not replicated {count} times")
+        wait_until(is_enough, f"{count} replications of {source}")
 
     def next_round(self) -> Round:
         """Wait for a run that begins after now."""
@@ -184,7 +184,7 @@ class Fleet:
             self._refuse_failure()
             return any(each.began > now for each in self.rounds)
 
-        wait_until(is_there, "no run of fleet ended")
+        wait_until(is_there, "a run of fleet")
         return next(each for each in self.rounds if each.began > now)
 
     def _refuse_failure(self) -> None:
@@ -292,11 +292,3 @@ def _print_of(path: Path) -> Print:
     content = path.read_bytes()
     stat = path.stat()
     return Print(stat.st_size, stat.st_mtime_ns, stat.st_ino, zlib.crc32(content))
-
-
-def wait_until(condition: Callable[[], bool], otherwise: str, seconds: float = PATIENCE) -> None:
-    """Wait for a condition; fail if it does not come in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.05)

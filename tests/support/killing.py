@@ -35,9 +35,8 @@ from tests.support import checker
 from tests.support.hdfs import HdfsCluster, HdfsError
 from tests.support.jobs import JOB, pattern, put_checkpoint
 from tests.support.waiting import PATIENCE
+from tests.support.waiting import wait_until as wait_until  # modules import it from here, too
 
-# seconds until something that must happen has happened, on a machine with much else to do
-LONGEST = PATIENCE
 # in the environment of a victim, and so of every process that it starts
 _MARK = "TESTS_VICTIM"
 _MOVED_ON = (10, 12)
@@ -239,9 +238,9 @@ class Victim:
     def kill(self) -> bool:
         """kill -9, of this process only; whether that is what ended it."""
         self._process.kill()
-        return self._process.wait(LONGEST) == -signal.SIGKILL
+        return self._process.wait(PATIENCE) == -signal.SIGKILL
 
-    def ended(self, seconds: float = LONGEST) -> int:
+    def ended(self, seconds: float = PATIENCE) -> int:
         """Its exit code, once it has ended of itself; if it does not, fail with what it waits
         for.
         """
@@ -250,7 +249,7 @@ class Victim:
         except subprocess.TimeoutExpired as error:
             threads_of_java = self._threads_of_java()
             self._process.send_signal(signal.SIGABRT)  # Python prints what its threads do
-            self._process.wait(LONGEST)
+            self._process.wait(PATIENCE)
             raise AssertionError(
                 f"it has not ended\n{self.messages()}\n{threads_of_java}"
             ) from error
@@ -287,7 +286,7 @@ class Victim:
     def end(self) -> None:
         """End whatever is left of it."""
         self._process.kill()
-        self._process.wait(LONGEST)
+        self._process.wait(PATIENCE)
         wait_until(lambda: not kill_all(self.processes()))
         self._messages.close()
 
@@ -321,16 +320,6 @@ def kill_all(pids: Collection[int]) -> int:
     for pid in pids:
         kill(pid)
     return len(pids)
-
-
-def wait_until(
-    condition: Callable[[], object], seconds: float = LONGEST, pause: float = 0.01
-) -> None:
-    """Wait until the condition holds, and fail if it does not in time."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(pause)
 
 
 class Moment(NamedTuple):

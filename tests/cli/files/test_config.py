@@ -12,9 +12,8 @@ from cpreplicate.cli.files.config import load
 from cpreplicate.cli.files.toml_options import options_of
 from tests.support.commandline import printed
 from tests.support.jobs import JOB, write_checkpoint
-from tests.support.killing import wait_until
 from tests.support.replicas import FILES, NEXT
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("still_source")
 

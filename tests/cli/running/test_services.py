@@ -19,21 +19,17 @@ from cpreplicate.cli.running.signals import Stopped
 from cpreplicate.core.clock import Clock
 from cpreplicate.operations.jobs.service import Service
 from cpreplicate.storage.waiting import side_call
-from tests.support import jobs, killing
+from tests.support import jobs
 from tests.support.commandline import printed
 from tests.support.hostile import answer, endless, hostile
 from tests.support.replicas import FILES, NEXT
 from tests.support.stepping import ManualClock, Stepped, Steps
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 JOBS = [f"{number:032x}" for number in range(1, 5)]
 INTERVAL = 0.2  # seconds, of the services
 ROWS = "--output=json"  # a document for each checkpoint
 URL_FOLLOWS = "metrics and probes at "
-
-
-def wait_until(condition, seconds=PATIENCE):
-    killing.wait_until(condition, seconds)
 
 
 def write(root, job, checkpoint, files=FILES):

@@ -8,10 +8,9 @@ from cpreplicate.operations.jobs.discovery import JobsUnder, KnownRoots
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.storage import Side
 from tests.support.faults import Faulty
-from tests.support.killing import wait_until
 from tests.support.registry import serving
 from tests.support.stepping import ManualClock
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 HANG = PATIENCE
 

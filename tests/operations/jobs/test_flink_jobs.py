@@ -16,9 +16,8 @@ from cpreplicate.operations.jobs.flink_jobs import FlinkJobs
 from cpreplicate.operations.jobs.job import JobKey, by_key
 from cpreplicate.operations.sync.request import SyncRequest
 from tests.support import hostile
-from tests.support.killing import wait_until
 from tests.support.stepping import ManualClock
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 HANG = PATIENCE
 ONE, TWO = f"{1:032x}", f"{2:032x}"

@@ -26,11 +26,10 @@ from cpreplicate.storage.waiting.side_call import in_thread
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support import jobs, parts
 from tests.support.faults import Faulty
-from tests.support.killing import wait_until
 from tests.support.registry import serving
 from tests.support.replicas import DAY, FILES, NEXT, aged, sealed
 from tests.support.stepping import ManualClock, Stepped, Steps
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 INLINE = ExecutionOptions(runner="inline")
 BACKOFF = 4.0  # seconds: the longest
