@@ -33,15 +33,17 @@ def is_behind(source: Newest | None, replica: Newest | None) -> bool:
     """Return whether the source has a checkpoint that is newer than the replica's.
 
     A job that is started from scratch uses a number a second time: then the times differ, if both
-    are known.
+    are known. A lower number that was completed before is no newer one: the replica holds a
+    savepoint that the job took after its newest checkpoint.
     """
     if source is None:
         return False
-    if replica is None or source.checkpoint_id != replica.checkpoint_id:
+    if replica is None or source.checkpoint_id > replica.checkpoint_id:
         return True
-    if not (source.is_dated and replica.is_dated):
-        return False
-    return 0 < replica.completed < source.completed - _SAME
+    are_dated = source.is_dated and replica.is_dated
+    if source.checkpoint_id < replica.checkpoint_id:
+        return not (are_dated and 0 < source.completed <= replica.completed)
+    return are_dated and 0 < replica.completed < source.completed - _SAME
 
 
 def lag_seconds(source: Newest | None, replica: Newest | None, now: float) -> float:

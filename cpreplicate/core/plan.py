@@ -124,6 +124,9 @@ class Keeps(Table, RowSequence[Action]):
         return Keeps.joined([self, Keeps(FileTable.of(files), bytes_, reasons)])
 
 
+NO_KEEPS = Keeps(FileTable.of({}), np.zeros(0, np.int64), Coded.of([]))
+
+
 @dataclass(frozen=True)
 class Plan:
     """What has to be done so that `replica` holds `source`.

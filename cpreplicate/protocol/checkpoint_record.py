@@ -27,13 +27,15 @@ class Record(NamedTuple):
     Of two checkpoints, the one with the higher `sequence` was published later. `adopted`: it was
     there when the directory was adopted. `completed` is when the checkpoint was completed at the
     source, in seconds since the epoch: the time of the `_metadata` there. It is None if that is not
-    known, as in records of version 0.2.0 and earlier.
+    known, as in records of version 0.2.0 and earlier. `savepoint` is the URI of the savepoint that
+    it was replicated from, None of a checkpoint.
     """
 
     sequence: int
     digests: tuple[Digest, ...]
     adopted: bool = False
     completed: float | None = None
+    savepoint: str | None = None
 
 
 def record_uri(replica: Replica, name: str) -> str:
@@ -52,7 +54,10 @@ def read_record(replica: Replica, name: str) -> Record | None:
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     completed = json_files.seconds(fields, "completed")
-    return Record(sequence, digests, adopted, completed if completed and completed > 0 else None)
+    completed = completed if completed and completed > 0 else None
+    savepoint = fields.get("savepoint")
+    savepoint = savepoint if isinstance(savepoint, str) else None
+    return Record(sequence, digests, adopted, completed, savepoint)
 
 
 def encoded_record(record: Record) -> bytes:
@@ -63,6 +68,8 @@ def encoded_record(record: Record) -> bytes:
         "time": json_files.now(),
         **json_files.signature(),
     }
+    if record.savepoint is None:
+        del fields["savepoint"]
     return json_files.encoded(fields)
 
 

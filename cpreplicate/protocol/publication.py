@@ -33,8 +33,8 @@ class Publication:
     """The commit of one checkpoint: its record and its `_metadata`, written early.
 
     Both are written and closed in the background, and appear by `publish`. As a context manager it
-    removes what has not appeared. `completed` is the time for the record. `former` is the record of
-    a checkpoint that stays as new or old as it is.
+    removes what has not appeared. `completed` is the time for the record, and `savepoint` the URI
+    of a savepoint. `former` is the record of a checkpoint that stays as new or old as it is.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Publication:
         state: State,
         completed: float | None = None,
         former: Record | None = None,
+        savepoint: str | None = None,
     ) -> None:
         current = [committed.metadata for committed in state.ours if committed.name == name]
         self.digest = digest_of(content())
@@ -52,7 +53,7 @@ class Publication:
         # A `_metadata` that is there stays recorded, too. The checkpoint is the newest one from its
         # publication on, unless it is repaired.
         digests = (*current, self.digest)
-        record = Record(state.next_sequence, digests, completed=completed)
+        record = Record(state.next_sequence, digests, False, completed, savepoint)
         if former is not None:
             record = former._replace(digests=digests)
         record_content = encoded_record(record)
@@ -110,11 +111,11 @@ class Publication:
 def announce_rewrite(replica: HeldReplica, name: str, current: Digest, content: Content) -> None:
     """Record another spelling of the `_metadata` of `name`.
 
-    It keeps its sequence number, and the time at which it was completed.
+    It keeps its sequence number, the time at which it was completed, and what it was made of.
     """
     record = read_record(replica, name) or Record(UNKNOWN_SEQUENCE, ())
     digests = (current, digest_of(content()))
-    write_record(replica, name, Record(record.sequence, digests, completed=record.completed))
+    write_record(replica, name, record._replace(digests=digests, adopted=False))
 
 
 def withdraw(replica: HeldReplica, name: str) -> None:

@@ -46,6 +46,11 @@ class Source:
         """The directory that names the source: that of its job, or the savepoint's own."""
         return self.job_root or self.checkpoint
 
+    @property
+    def savepoint(self) -> str | None:
+        """The URI of a savepoint, None of a checkpoint."""
+        return self.checkpoint if self.job_root is None else None
+
 
 def find(path: str, side: Side, allow_older: bool = False) -> Source:
     """Return the checkpoint at `path`, or the newest completed one if that is a job's directory.

@@ -101,9 +101,13 @@ def read_switch(side: Side, root: str) -> SwitchRecord | None:
 
 
 class SwitchLog:
-    """Writes the record of a switch as long as its lease is held; `record` is the last one."""
+    """Writes the record of a switch as long as its lease is held; `record` is the last one.
+
+    `root` is the replica that it is in.
+    """
 
     def __init__(self, root: str, side: Side, lease: Lease, record: SwitchRecord) -> None:
+        self.root = root
         self._place = uri.join(root, f"{OWN}/{NAME}")
         self._storage, self._lease = side.storage(root, root), lease
         self.record = record

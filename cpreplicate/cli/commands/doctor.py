@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from cpreplicate.cli.commands.rebase import asked_kafka
-from cpreplicate.cli.commands.replication import cli, source_and_target
+from cpreplicate.cli.commands.replication import cli, requested_sync, source_and_target
 from cpreplicate.cli.options import options, upkeep_options
 from cpreplicate.cli.running import exit_codes
-from cpreplicate.cli.running.requests import configured_directories, planned_sync, start_narration
+from cpreplicate.cli.running.requests import configured_directories, start_narration
 from cpreplicate.cli.running.results import show_read
 
 _CODES = {
@@ -31,6 +31,7 @@ _CODES = {
         *options.CONF,
         *upkeep_options.DIAGNOSED_KAFKA,
         options.MAX_DELETE,
+        options.OF_JOB,
         *options.CHANGE,
         *options.WRITING,
         *options.ACCESS_OF_DOCTOR,
@@ -51,6 +52,6 @@ def doctor(output: Any, **values: Any) -> int:
     configured = operation.Configured(
         configured_directories(values["source_conf"]), configured_directories(values["target_conf"])
     )
-    diagnosis = operation.diagnose(planned_sync(values), configured, asked_kafka(values))
+    diagnosis = operation.diagnose(requested_sync(values), configured, asked_kafka(values))
     code = show_read(diagnosis, output)
     return diagnosis.exit_code or code

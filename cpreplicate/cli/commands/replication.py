@@ -6,6 +6,7 @@ A command imports its operation when it runs, so that `--help` stays quick.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -83,6 +84,7 @@ cli.params.insert(1, groups.config_option(load_config, VARIABLE))
         options.MAX_DELETE,
         options.POSITIONS,
         options.EXIT_CODE,
+        options.OF_JOB,
     ),
 )
 @source_and_target
@@ -100,12 +102,28 @@ def diff(
 
     listing = _listing(actions, every, combined, output)
     start_narration(values)
-    request = planned_sync(values)
+    request = requested_sync(values)
     page_of = _page_of_plan(values["report_file"], request)
     with showing_refused_plan(output, listing, page_of):
         report = operation.diff(request, with_positions=with_positions)
     code = _shown_plan(report, output, listing, page_of)
     return 20 if exit_code and not report.plan.empty else code
+
+
+def requested_sync(values: dict[str, Any]) -> SyncRequest:
+    """Return the request of a command that plans a sync; `--job` has the job of a savepoint.
+
+    Raises as `select`.
+    """
+    request, job = planned_sync(values), values["savepoint_job"]
+    if job == "":
+        raise click.UsageError("--job is empty: give the name or the id of the savepoint's job")
+    if job is None:
+        return request
+    sides = request.sides
+    return replace(
+        request, savepoint_of=selected(request.target_root, job, sides.target, sides.source)
+    )
 
 
 def _listing(actions: bool, every: bool, combined: bool, output: Any) -> Listing:
@@ -124,6 +142,8 @@ def _listing(actions: bool, every: bool, combined: bool, output: Any) -> Listing
     examples=(
         "cpreplicate sync hdfs://dcA/flink/checkpoints/55d1... hdfs://dcB/flink/replicas",
         "cpreplicate sync --dry-run --source-conf /etc/hadoop/dcA SOURCE TARGET_ROOT",
+        "cpreplicate sync hdfs://dcA/flink/savepoints/savepoint-55d1... hdfs://dcB/flink/replicas"
+        " --job orders",
     ),
     exit_codes={**exit_codes.REPLICATE, **exit_codes.STOPPED},
     options=(
@@ -135,6 +155,7 @@ def _listing(actions: bool, every: bool, combined: bool, output: Any) -> Listing
         options.CHECK_CONTENT,
         options.REPAIR,
         service_options.JOB_NAME,
+        options.OF_JOB,
         options.REPORT,
         options.METRICS_FILE,
     ),
@@ -154,7 +175,7 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     from cpreplicate.protocol.lease import NoLeaseLeft
 
     notify = start_narration(values)
-    request = planned_sync(values)
+    request = requested_sync(values)
     listing = listing_of(actions)
     page_of = _page_of_plan(values["report_file"], request)
     with showing_refused_plan(output, listing, page_of):

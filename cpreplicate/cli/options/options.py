@@ -314,6 +314,16 @@ DELETES = (
         " between two checkpoints, or left to `sweep`.",
     ),
 )
+OF_JOB = basic(
+    "job",
+    "SOURCE is a savepoint of the job of this name, or whose id begins so, which has a replica in"
+    " TARGET_ROOT: it becomes the newest point of that. Not needed where the directory of the"
+    " savepoint has the beginning of an id that Flink drew at random.",
+    kinds.TEXT,
+    metavar="NAME|ID",
+    fills="savepoint_job",
+    is_general=False,  # of one savepoint
+)
 CHECK_CONTENT = basic(
     "check-content",
     "Read the files that are kept, and copy again those whose content differs from the recorded"

@@ -25,6 +25,9 @@ _DEEPEST = 16  # Flink nests a handle twice at most; a hostile file could nest i
 FLUSH = 65_536
 _FLUSH_BYTES = 2 << 20
 _JAVA_SERIALIZATION = b"\xac\xed\x00\x05"
+_MOST_PROPERTIES = 4096  # bytes; Flink 2.3 writes 750
+# `SavepointType.PostCheckpointAction`, the last field of a savepoint's properties
+_ENDING = tuple(b"t" + len(name).to_bytes(2, "big") + name for name in (b"SUSPEND", b"TERMINATE"))
 _MODES = (0, 1, 2)  # split, union, broadcast
 _FILE, _RELATIVE, _SEGMENT, _INLINE, _EMPTY = 2, 6, 15, 1, 16
 _KIND = {_FILE: handle.FILE, _RELATIVE: handle.RELATIVE, _SEGMENT: handle.SEGMENT}
@@ -84,7 +87,7 @@ class _Decoder:
         operators = tuple(
             self._read_operator(index) for index in range(self._in.count("operators", 28))
         )
-        self._tail()
+        ends_job = self._tail()
         self._handles.flush(self._in.buffer, self._in.base)
         return Metadata(
             version=self._version,
@@ -98,6 +101,7 @@ class _Decoder:
             changelog=self._changelog,
             file_merging=self._file_merging,
             operator_states=self._operator_states,
+            ends_job=ends_job,
         )
 
     def _head(self) -> None:
@@ -129,17 +133,22 @@ class _Decoder:
         if self._in.offset != end:
             self._in.fail(f"the end of a master state at byte {end}")
 
-    def _tail(self) -> None:
-        """Check the end of the file.
+    def _tail(self) -> bool:
+        """Check the end of the file, and return whether it is of a savepoint that ends its job.
 
         v4 and later end with Java-serialized `CheckpointProperties`, which hold no path.
         """
         self._in.ahead()
-        if self._version >= 4:
-            if self._in.buffer[self._in.position : self._in.position + 4] != _JAVA_SERIALIZATION:
-                self._in.fail("the serialized checkpoint properties")
-        elif self._in.left:
-            self._in.fail(f"the end of the file, {self._in.left} bytes follow")
+        if self._version < 4:
+            if self._in.left:
+                self._in.fail(f"the end of the file, {self._in.left} bytes follow")
+            return False
+        properties = bytes(
+            self._in.buffer[self._in.position : self._in.position + _MOST_PROPERTIES]
+        )
+        if not properties.startswith(_JAVA_SERIALIZATION):
+            self._in.fail("the serialized checkpoint properties")
+        return properties.endswith(_ENDING)
 
     def _read_operator(self, index: int) -> Operator:
         """Read an operator with its coordinator and its subtasks, and return it without these."""

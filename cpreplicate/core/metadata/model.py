@@ -16,6 +16,7 @@ class Metadata:
     `inline_bytes` counts byte-stream handles and in-memory changelog increments; `changelog` and
     `file_merging` are True if any handle is of those kinds. `operator_states` are pairs
     of numbers, one after the other: the first byte of an operator state handle, and its operator.
+    `ends_job`: it is the savepoint with which the job was stopped; Flink records that from 1.17 on.
     """
 
     version: int
@@ -29,3 +30,4 @@ class Metadata:
     changelog: bool
     file_merging: bool
     operator_states: array[int]
+    ends_job: bool = False

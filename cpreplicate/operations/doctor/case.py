@@ -11,9 +11,8 @@ from cpreplicate.core.plan import Plan
 from cpreplicate.operations.kafka.check import KafkaAsked
 from cpreplicate.operations.sync.place import replica_root
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.source.state import SourceState, naming
+from cpreplicate.operations.sync.source.state import SourceState, replica_root_of
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.protocol.replica_name import find_replica
 from cpreplicate.storage import Side, Storage
 
 
@@ -70,9 +69,7 @@ class Case:
         request = self.request
         if self.source_state is None:
             return Replica(replica_root(request), request.sides.target)
-        named = naming(self.source_state)
-        root = find_replica(named, request.target_root, request.sides.target)
-        return Replica(root, request.sides.target)
+        return Replica(replica_root_of(self.source_state), request.sides.target)
 
 
 @dataclass(frozen=True)

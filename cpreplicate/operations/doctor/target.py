@@ -29,7 +29,7 @@ from cpreplicate.operations.doctor.findings import (
 from cpreplicate.operations.doctor.source import compared_clocks
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import named
-from cpreplicate.operations.sync.source.state import target_replica
+from cpreplicate.operations.sync.source.state import target_replica, warnings_of_name
 from cpreplicate.protocol import lease, lease_safety, same_place, seal
 from cpreplicate.protocol.marker import read_marker
 from cpreplicate.protocol.replica import Replica
@@ -39,6 +39,7 @@ from cpreplicate.storage import FileStatus, Side, Storage, questions
 PROBE = ".cpreplicate-doctor-"
 _FREED = "the space of deleted files is free at once"
 _LATER = "Nothing need be done: sync names them, and changes nothing before the copies are complete"
+_OTHER_NAMES = "Decide that before the first sync: it begins the new replica, and warns so"
 _REFUSED = 6
 _HELD = 11
 _REMEDIES = {
@@ -93,10 +94,20 @@ def check_plan(subject: Case) -> Result:
     planned = f"a sync of {plan.checkpoint} {copies}, and deletes {len(plan.deletes)}{kept}"
     if plan.withdrawals:
         planned = f"withdraws {named(plan.withdrawals)}: {planned}"
+    if names := _of_name(subject):
+        return warning(f"{planned}; {names[0]}", _OTHER_NAMES)
     unknown = report.warnings[len(plan.warnings) :]
     if unknown:
         return warning(f"{planned}; {'; '.join(unknown)}", _LATER)
     return Result(planned)
+
+
+def _of_name(subject: Case) -> list[str]:
+    """Return the warnings of a new replica that another one may be that of the same source."""
+    replica = subject.replica()
+    if subject.source_state is None or read_marker(replica.side, replica.root) is not None:
+        return []
+    return list(warnings_of_name(subject.source_state, replica))
 
 
 def _kept(policy: Policy) -> str:

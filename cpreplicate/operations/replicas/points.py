@@ -44,7 +44,7 @@ class Point:
     `added_bytes` are those that no other checkpoint of the replica references. `verified` is when
     `verify --record` examined just this `_metadata` last, and `is_restorable` what it found. Both
     are None if another checkpoint was examined since, or none. `positions` are None unless they
-    were asked for.
+    were asked for. `savepoint` is the URI of the savepoint that it is, None of a checkpoint.
     """
 
     checkpoint: str
@@ -56,6 +56,7 @@ class Point:
     verified: float | None = None
     is_restorable: bool | None = None
     positions: CheckpointPositions | None = None
+    savepoint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,7 @@ def _point(found: _Found, record: Record, added_bytes: int, verified: Verified |
         added_bytes=added_bytes,
         verified=verified.time if verified is not None and is_same else None,
         is_restorable=verified.is_restorable if verified is not None and is_same else None,
+        savepoint=record.savepoint,
     )
 
 

@@ -39,7 +39,8 @@ class ReplicaStatus:
     `kafka_behind` is by how many records the topics of a Kafka trail its positions, None if it has
     none or one of its partitions does not exist there: then `kafka_missing` has the topics.
     `retention` is which points it keeps, as it records that, and `retention_error` why that is not
-    known. `derived` are the checkpoints that `rebase` wrote in it. What was not looked for, or is
+    known. `derived` are the checkpoints that `rebase` wrote in it. `savepoint` is the URI of the
+    savepoint that `checkpoint` is, None of another one. What was not looked for, or is
     not there, is None.
     """
 
@@ -68,6 +69,7 @@ class ReplicaStatus:
     derived: tuple[str, ...] = ()
     retention: Stated | None = None
     retention_error: str | None = None
+    savepoint: str | None = None
 
     @property
     def unready(self) -> str | None:

@@ -245,6 +245,7 @@ def _with_checkpoint(
         checkpoint=name,
         totals=totals,
         is_verified=is_newest and is_same and is_restorable,
+        savepoint=record.savepoint,
     )
 
 

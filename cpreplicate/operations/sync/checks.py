@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from cpreplicate.core import uri
 from cpreplicate.core.placement import METADATA
 from cpreplicate.errors import Obstacle, Obstructed, Refused, Sealed
 from cpreplicate.operations.change.target_root import refuse_replica_as_root
-from cpreplicate.operations.sync.source.state import SourceState
+from cpreplicate.operations.sync.source.state import SourceState, is_followed
 from cpreplicate.protocol import needed, ownership, replica_state, seal
 from cpreplicate.protocol.readiness import held, unready
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
@@ -78,6 +79,42 @@ def refuse_to_go_back(
             f" numbers restart: give --allow-older, which publishes chk-{asked} and withdraws the"
             f" checkpoints with higher numbers: {names}"
         )
+
+
+def refuse_same_number(state: State, source_state: SourceState, replica: Replica) -> None:
+    """Raise `Refused` if a savepoint would replace another checkpoint that has its number.
+
+    A job never uses a number twice: one of the two is another job's, or of a former life.
+    """
+    name, savepoint = source_state.placement.name, source_state.source.savepoint
+    record = state.records.get(name)
+    if source_state.own_job is None or savepoint is None or record is None:
+        return
+    held = record.savepoint
+    if held is None or uri.name(held) != uri.name(savepoint):
+        raise Refused(
+            f"{replica.root} holds {name}, which is another checkpoint than {savepoint}, though it"
+            " has its number: it is a savepoint of another job, or the job was started from"
+            " scratch. Nothing was done. Give another --job, or another TARGET_ROOT"
+        )
+
+
+def newer_savepoint(state: State, source_state: SourceState) -> CommittedCheckpoint | None:
+    """Return the savepoint that the replica holds if the job's newest checkpoint is older.
+
+    Then a sync that follows the job has nothing to do before the next checkpoint. A lower number
+    that was completed later is of a job that was started from scratch.
+    """
+    request, source = source_state.request, source_state.source
+    if request.allow_older or not state.committed or not is_followed(request, source):
+        return None
+    newest, asked = state.committed[0], source_state.file.metadata.checkpoint_id
+    record = state.records[newest.name]
+    if record.savepoint is None or asked >= newest.checkpoint_id:
+        return None
+    if source.completed is None or record.completed is None:
+        return None
+    return newest if source.completed <= record.completed else None
 
 
 def refuse_outside(committed: Sequence[CommittedCheckpoint], replica: Replica) -> None:

@@ -74,10 +74,15 @@ class Committing:
 
         is_small = work.source_state.file.metadata.length <= _HELD_IN_MEMORY
         written = _held(content) if is_small else content
-        completed, state = work.source_state.source.completed, work.change.state
+        source, state = work.source_state.source, work.change.state
         record = state.records.get(plan.checkpoint) if plan.repairs else None
         return self._resources.enter_context(
-            Publication(work.replica, plan.checkpoint, written, state, completed, record)
+            Publication(
+                *(work.replica, plan.checkpoint, written, state),
+                completed=source.completed,
+                former=record,
+                savepoint=source.savepoint,
+            )
         )
 
 

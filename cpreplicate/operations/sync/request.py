@@ -51,7 +51,8 @@ class SyncRequest(SyncSettings):
     from a job's directory, newer checkpoints are looked for every `look_every` seconds. `follows`:
     so they are though the source is a checkpoint, the newest one that a service knows.
     `has_namesake`: another source whose directory has the same name is replicated into the same
-    TARGET_ROOT by this process, so that a new replica gets a name of its own.
+    TARGET_ROOT by this process, so that a new replica gets a name of its own. `savepoint_of`: the
+    source is a savepoint of the job whose replica has this URI.
     """
 
     source: str
@@ -68,6 +69,7 @@ class SyncRequest(SyncSettings):
     follows: bool = False
     look_every: float = field(default_factory=lambda: LOOK_EVERY)
     has_namesake: bool = False
+    savepoint_of: str | None = None
 
     @property
     def stated(self) -> Stated | None:

@@ -19,7 +19,7 @@ from cpreplicate.errors import SourceMovedOn
 from cpreplicate.operations.change.change import Change, opened
 from cpreplicate.operations.change.log_context import begin_checkpoint
 from cpreplicate.operations.change.space import refuse_no_space
-from cpreplicate.operations.sync.checks import examined
+from cpreplicate.operations.sync.checks import examined, newer_savepoint
 from cpreplicate.operations.sync.clean_up import Abandoned, CleanedUp, clean_up
 from cpreplicate.operations.sync.commit import claim, claiming, committing, record_turn
 from cpreplicate.operations.sync.content import compare_content
@@ -210,7 +210,8 @@ def _nothing_to_do(source_state: SourceState, replica: Replica, state: State) ->
     """
     names = [committed.name for committed in state.committed]
     is_new = state.marker is None or source_state.placement.name not in names
-    if is_new and not source_state.request.repair:
+    is_held = newer_savepoint(state, source_state) is not None
+    if is_new and not (is_held or source_state.request.repair):
         return None
     ledger = Ledger(replica, state)
     plan = make_plan(source_state, replica, state, ledger)

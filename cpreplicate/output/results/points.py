@@ -59,6 +59,9 @@ def _positions(point: Point) -> list[str]:
 
 
 def _remarks(replica: ReplicaPoints) -> Iterator[str]:
+    for point in replica.points:
+        if point.savepoint is not None:
+            yield f"{point.checkpoint} is the savepoint {point.savepoint}"
     if replica.retention is not None:
         yield f"keeps by {described(replica.retention)}"
     if replica.sealed is not None:

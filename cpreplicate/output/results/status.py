@@ -126,6 +126,8 @@ def state_of(row: ReplicaStatus) -> str:
         states.append("lease is stale" if row.holder.is_stale else f"held by {row.holder.host}")
     elif row.unfinished is not None:
         states.append("unfinished run")
+    if row.savepoint is not None:
+        states.append("savepoint")
     if row.derived:
         states.append(f"{len(row.derived)} derived")
     if row.warnings:
@@ -176,6 +178,7 @@ def _object(row: ReplicaStatus, status: FleetStatus) -> dict[str, Any]:
         "replica": observed.replica,
         "source": observed.source or None,
         "checkpoint": row.checkpoint,
+        "savepoint": row.savepoint,
         "checkpoint_id": None if replica is None else replica.checkpoint_id,
         "checkpoint_completed": None if replica is None else timestamp(replica.completed),
         "age_seconds": None if age is None else round(age, 3),

@@ -54,7 +54,10 @@ def moved(run: Switching, rounds: tuple[Round, ...]) -> JobSwitch:
         phases = run.phases(phases, "ended")
         run.notify(f"the job has ended at {log.record.origin}: {ended.point}")
     if log.record.step == "ended":
-        last, root = copy_round(run.request, str(log.record.point), log.record.name, run.notify)
+        own = log.root if log.record.stop == "savepoint" else None
+        last, root = copy_round(
+            run.request, str(log.record.point), log.record.name, run.notify, own
+        )
         rounds = (*rounds, last)
         phases = run.phases(phases, "copied")
         log.write(replica=root, checkpoint=last.checkpoint)

@@ -89,10 +89,16 @@ def _is_triggered(run: Switching) -> bool:
         raise NotSwitched(f"{name} was not stopped, and runs on: {error}") from error
 
 
-def copy_round(request: SwitchRequest, place: str, name: str, notify: Notify) -> tuple[Round, str]:
-    """Copy a checkpoint, and return what was copied, and the replica."""
+def copy_round(
+    request: SwitchRequest, place: str, name: str, notify: Notify, savepoint_of: str | None = None
+) -> tuple[Round, str]:
+    """Copy a checkpoint, and return what was copied, and the replica.
+
+    `savepoint_of` is the replica of the job of a savepoint.
+    """
     started = time.monotonic()
     asked = sync_of(patient(request.sync), place, name)
+    asked = replace(asked, savepoint_of=savepoint_of)
     plan = of_newest(request, lambda: sync(asked, notify), notify).plan
     copied, seconds = total(plan.copies), time.monotonic() - started
     notify(f"copied {sizes.size(copied)} for {plan.checkpoint} in {seconds:.1f} s")

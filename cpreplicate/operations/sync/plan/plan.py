@@ -23,6 +23,7 @@ from cpreplicate.core.path_columns import (
 )
 from cpreplicate.core.placement import METADATA
 from cpreplicate.core.plan import (
+    NO_KEEPS,
     Action,
     Committed,
     Plan,
@@ -35,7 +36,12 @@ from cpreplicate.core.retention import Policy, Retention, policy_of
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.change.change import refuse_links, some
-from cpreplicate.operations.sync.checks import refuse_outside, refuse_to_go_back
+from cpreplicate.operations.sync.checks import (
+    newer_savepoint,
+    refuse_outside,
+    refuse_same_number,
+    refuse_to_go_back,
+)
 from cpreplicate.operations.sync.plan.metadata import rewritten
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source.state import SourceState, warnings_of_name
@@ -82,9 +88,12 @@ def make_plan(
     request = source_state.request
     if seal.NAME in state.own:
         seal.refuse_sealed(replica)
+    if (savepoint := newer_savepoint(state, source_state)) is not None:
+        return _nothing_newer(savepoint, source_state, replica, state)
     repaired = _repaired(source_state, replica, state)
     if repaired is None:
         refuse_to_go_back(state.committed, source_state, replica)
+        refuse_same_number(state, source_state, replica)
     refuse_outside(state.committed, replica)
     places = _directories(source_state, state.committed, ledger)
     refuse_links(places, replica)
@@ -113,15 +122,17 @@ def make_plan(
         publish = bool(split.copies or moving) or not _is_published(
             source_state, replica, state, paths.mode, kept_members
         )
-        to_drop = dropped(committed, name, number, keep, completed, time.time())
+        stays = _kept_beside_savepoint(source_state, state)
+        gone_by_policy = dropped(committed, name, number, keep, completed, time.time())
+        to_drop = tuple(each for each in gone_by_policy if each.name != stays)
     else:  # only what is in packs gets another place
         publish = bool(packed) or len(kept_members) < len(repaired.checkpoint.members)
         to_drop = ()
     replaced = [checkpoint for checkpoint in committed if checkpoint.name == name]
     new_paths = packs.physical_paths(source_state.needed.paths, packed, split.members, moving)
     gone = [*to_drop, *replaced]
-    stays = [new_paths, *_kept_beside(gone, replica, state, ledger)]
-    replaced_since = without(_unproven(gone, present, ledger), *stays)
+    kept_paths = [new_paths, *_kept_beside(gone, replica, state, ledger)]
+    replaced_since = without(_unproven(gone, present, ledger), *kept_paths)
     return Plan(
         source=source_state.source.checkpoint,
         replica=replica.root,
@@ -131,7 +142,7 @@ def make_plan(
         publish=publish,
         copies=split.copies,
         keeps=split.keeps.without(moving.paths),
-        deletes=deletes(gone, [*stays, replaced_since], present),
+        deletes=deletes(gone, [*kept_paths, replaced_since], present),
         withdrawals=tuple(_withdrawal(each, number, keep, state) for each in to_drop),
         paths=paths.mode,
         paths_reported=paths.reported,
@@ -148,6 +159,32 @@ def make_plan(
         strangers=_strangers(split.copies, present, ledger),
         repairs=repaired is not None,
         policy=policy,
+    )
+
+
+def _nothing_newer(
+    savepoint: CommittedCheckpoint, source_state: SourceState, replica: Replica, state: State
+) -> Plan:
+    """Return the plan of a replica that holds a savepoint newer than the job's checkpoints."""
+    paths = restore.choose(
+        source_state.file.metadata, source_state.closure, source_state.request.paths, False
+    )
+    return Plan(
+        source=source_state.source.checkpoint,
+        replica=replica.root,
+        checkpoint=savepoint.name,
+        checkpoint_id=savepoint.checkpoint_id,
+        base_checkpoint_id=savepoint.checkpoint_id,
+        publish=False,
+        copies=(),
+        keeps=NO_KEEPS,
+        deletes=(),
+        withdrawals=(),
+        paths=paths.mode,
+        paths_reported=paths.reported,
+        paths_reason=paths.reason,
+        members=savepoint.members,
+        policy=policy_of_run(source_state.request, replica, state.own),
     )
 
 
@@ -208,6 +245,24 @@ def _withdrawal(gone: Committed, newest: int, keep: Retention, state: State) -> 
     length = state.metadata_files[gone.name].length
     action = Action("withdraw", None, f"{gone.name}/{METADATA}", length, reason)
     return Withdrawal(gone.name, gone.completed, action)
+
+
+def _kept_beside_savepoint(source_state: SourceState, state: State) -> str | None:
+    """Return the newest checkpoint of a job that a savepoint of it does not replace.
+
+    The next checkpoint needs most of its files, and none of the savepoint's.
+    """
+    if source_state.own_job is None:
+        return None
+    number = source_state.file.metadata.checkpoint_id
+    return next(
+        (
+            each.name
+            for each in state.committed
+            if each.checkpoint_id < number and state.records[each.name].savepoint is None
+        ),
+        None,
+    )
 
 
 def _kept_beside(

@@ -20,6 +20,7 @@ from cpreplicate.operations.sync.place import named_source
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import incomplete
 from cpreplicate.operations.sync.source.incomplete import Search
+from cpreplicate.operations.sync.source.savepoint import OwnJob, has_replicas, job_of_savepoint
 from cpreplicate.protocol import ownership, same_place
 from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_name
 from cpreplicate.protocol.replica import Replica
@@ -32,8 +33,9 @@ from cpreplicate.storage import Side, Sides
 class SourceState:
     """What a request names, as it was read: a checkpoint, its closure, and where that is placed.
 
-    `name` is that of the source's root. `marker` is set if the source is a replica itself. `needed`
-    are the files of the closure by their path in the replica.
+    `name` is that of the source's root, and `own_job` the job of a savepoint that has a replica:
+    then it is that of this job. `marker` is set if the source is a replica itself. `needed` are the
+    files of the closure by their path in the replica.
     """
 
     request: SyncRequest
@@ -44,6 +46,7 @@ class SourceState:
     closure: Closure
     placement: Placement
     needed: FileTable
+    own_job: OwnJob | None = None
 
 
 def read_source(request: SyncRequest, known: Source | None = None) -> SourceState:
@@ -63,16 +66,19 @@ def read_source(request: SyncRequest, known: Source | None = None) -> SourceStat
     files = closure(file.metadata, request.remaps)
     _refuse_other_roots(files, source, request)
     _refuse_unusable_sources(files, side)
-    placement = Placement(source.checkpoint, source.job_root, f"chk-{file.metadata.checkpoint_id}")
+    own_job = job_of_savepoint(request, source, file.metadata)
+    job_root = source.job_root if own_job is None else own_job.source.given
+    placement = Placement(source.checkpoint, job_root, f"chk-{file.metadata.checkpoint_id}")
     return SourceState(
         request=request,
         source=source,
-        name=source_name(side, source.root),
+        name=source_name(side, source.root) if own_job is None else own_job.source,
         marker=_source_marker(source, side),
         file=file,
         closure=files,
         placement=placement,
         needed=placement.place_all(files.files, files.plain),
+        own_job=own_job,
     )
 
 
@@ -111,8 +117,7 @@ def _source_marker(source: Source, side: Side) -> Marker | None:
 def target_replica(source_state: SourceState) -> Replica:
     """Return the replica of this source. Raise `Refused` if one is in the other."""
     source, request = source_state.source, source_state.request
-    sides = request.sides
-    root = find_replica(naming(source_state), request.target_root, sides.target)
+    sides, root = request.sides, replica_root_of(source_state)
     # a source that is, or lies in, the directory of its own name is no source, whoever has that
     for place in dict.fromkeys((uri.join(request.target_root, source.job), root)):
         _refuse_overlap(source, place, sides)
@@ -120,6 +125,14 @@ def target_replica(source_state: SourceState) -> Replica:
         same_place.refuse_nested(replica, sides.source, source.root)
     _refuse_unusable_targets(source_state.needed.paths, replica)
     return replica
+
+
+def replica_root_of(source_state: SourceState) -> str:
+    """Return the URI of the replica of this source, there or not."""
+    if source_state.own_job is not None:
+        return source_state.own_job.replica
+    request = source_state.request
+    return find_replica(naming(source_state), request.target_root, request.sides.target)
 
 
 def naming(source_state: SourceState) -> Named:
@@ -130,7 +143,10 @@ def naming(source_state: SourceState) -> Named:
 
 
 def warnings_of_name(source_state: SourceState, replica: Replica) -> Iterator[str]:
-    """Yield, of a new replica, that one of another source has a name that it would have had."""
+    """Yield, of a new replica, that one of another source has a name that it would have had.
+
+    Of a savepoint, yield that it may be that of a job which has a replica.
+    """
     other = namesake(naming(source_state), replica.root, replica.side)
     if other is not None:
         root, marker = other
@@ -139,6 +155,12 @@ def warnings_of_name(source_state: SourceState, replica: Replica) -> Iterator[st
             f" {ownership.known_sources(marker)}. If both are names of the same source, such as a"
             f" renamed nameservice, remove {replica.root}, and sync with --same-source, which takes"
             f" {root}"
+        )
+    if source_state.source.job_root is None and has_replicas(source_state.request):
+        yield (
+            f"{replica.root} is a new replica, of this savepoint alone: it is not known whose"
+            " savepoint it is. If its job has a replica here, sync with --job and the name or the"
+            " id of the job, which makes the savepoint its newest point"
         )
 
 
