@@ -59,15 +59,17 @@ def switch(target_root: str, job: tuple[str, ...], every: bool, output: Any, **v
     """
     from cpreplicate.operations.handover.switch.switch_all import switch_all
 
-    if len(values["flink"]) != 1 or bool(job) is every:
+    if len(values["flink"]) != 1 or [bool(job), bool(values["job_file"]), every].count(True) != 1:
         raise click.UsageError(
-            "give one --flink URL, and --job NAME or --all: where the jobs run, and which"
+            "give one --flink URL, and --job NAME, --job-file FILE or --all: where the jobs run,"
+            " and which"
         )
-    _refuse_without_effect(values)
+    _refuse_without_effect({**values, "all": every})
     notify = start_narration(values)
     request = _request({**values, "source": target_root, "target_root": target_root})
     stops_on_error = values["on_error"] == "stop"
-    jobs = _every_job(request, values) if every else tuple(dict.fromkeys(job))
+    named = job or _jobs_of(values["job_file"])
+    jobs = _every_job(request, values) if every else tuple(dict.fromkeys(named))
     with showing_refused_plan(output):
         report = switch_all(
             jobs, request, lambda: _clusters(values), notify, stops_on_error, values["at_once"]
@@ -85,6 +87,8 @@ def _refuse_without_effect(values: dict[str, Any]) -> None:
         raise click.UsageError("--savepoints and --savepoint-format are of --stop savepoint")
     if values["start_header"] and values["start_at"] is None:
         raise click.UsageError("--start-header is of --start-at URL, which is not given")
+    if values["yes"] and not values["all"]:
+        raise click.UsageError("--yes is of --all, which is not given")
 
 
 def _every_job(request: SwitchRequest, values: dict[str, Any]) -> tuple[str, ...]:
@@ -95,6 +99,17 @@ def _every_job(request: SwitchRequest, values: dict[str, Any]) -> tuple[str, ...
         jobs = every_job(request, clusters)
     if not request.dry_run:
         confirm(f"Stop the {len(jobs)} jobs at {values['flink'][0]}, and move them?", values)
+    return jobs
+
+
+def _jobs_of(file: str | None) -> tuple[str, ...]:
+    """Return the jobs of a file, one a line; a line that begins with # is a comment."""
+    if file is None:
+        return ()
+    lines = (line.strip() for line in _lines(file))
+    jobs = tuple(line for line in lines if line and not line.startswith("#"))
+    if not jobs:
+        raise NotThere(f"{file} names no job. Nothing was done. Write the name of one in each line")
     return jobs
 
 
@@ -130,7 +145,7 @@ def _lines(path: str | None) -> tuple[str, ...]:
     try:
         return tuple(Path(path).read_text(encoding="utf-8").splitlines())
     except (OSError, UnicodeDecodeError) as error:
-        raise NotThere(f"the arguments in {path} cannot be read: {error}") from error
+        raise NotThere(f"the lines in {path} cannot be read: {error}") from error
 
 
 def _clusters(values: dict[str, Any]) -> Clusters:

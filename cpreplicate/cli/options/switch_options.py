@@ -29,6 +29,12 @@ SWITCH = (
     ),
     basic("job", "The job, by its name or its id. Repeatable.", kinds.LINE, is_multiple=True),
     basic(
+        "job-file",
+        "Instead of --job: a file with the jobs, by name or id, one a line, the most important one"
+        " first.",
+        kinds.FILE,
+    ),
+    basic(
         "all",
         "Instead of --job: every job that runs at --flink, and those that a switch has begun.",
         fills="every",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 from cpreplicate.core import uri
+from cpreplicate.core.positions.ranges import described as described_problems
 from cpreplicate.errors import (
     NotAtKafka,
     NotSwitched,
@@ -32,6 +34,7 @@ from cpreplicate.operations.handover.switch.starting import (
     wait_until_it_runs,
 )
 from cpreplicate.operations.handover.switch.under_way import Switching
+from cpreplicate.operations.kafka.check import KafkaCheck
 
 _CATCH_UP = 30.0  # seconds in which a mirror that still runs has what the job read last
 
@@ -136,16 +139,24 @@ def _promoted(run: Switching) -> Promotion:
 
 
 def _promoted_once_mirrored(request: PromoteRequest, run: Switching) -> Promotion:
-    """Promote a replica. A mirror that is seconds behind the job is waited for."""
-    until = time.monotonic() + _CATCH_UP
+    """Promote a replica. A mirror that is seconds behind the job is waited for.
+
+    Raises `NotSwitched` if it does not catch up.
+    """
+    until = time.monotonic() + min(_CATCH_UP, run.request.patience)
+    is_waiting = False
     while True:
         try:
             return promote(request, run.notify)
         except NotAtKafka as error:
-            if time.monotonic() > until:
-                raise
-            run.notify(f"waiting until a mirror has caught up: {error}")
-            time.sleep(run.request.pause)
+            found = cast(KafkaCheck, error.report)  # which is what raises it
+            reason = f"{found.servers}: {described_problems(found.checked[0].problems)}"
+        if time.monotonic() > until:
+            raise NotSwitched(f"{request.checkpoint} does not fit {reason}")
+        if not is_waiting:
+            run.notify(f"waiting until a mirror has caught up at {reason}")
+        is_waiting = True
+        time.sleep(run.request.pause)
 
 
 def _started(

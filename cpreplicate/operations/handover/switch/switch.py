@@ -43,6 +43,7 @@ from cpreplicate.operations.handover.switch.rounds import copied_ahead, copy_rou
 from cpreplicate.operations.handover.switch.taking_back import take_back
 from cpreplicate.operations.handover.switch.under_way import Switching
 from cpreplicate.protocol.switch_record import SwitchRecord, new_id, switching
+from cpreplicate.storage import Transient
 
 
 def switch(
@@ -146,7 +147,7 @@ def _carried_out(run: Switching, rounds: tuple[Round, ...]) -> JobSwitch:
             " without --dry-run to go on, or with --take-back"
         )
     if run.request.take_back or log.record.step == "restarting":
-        return _taken_back(run)
+        return _taken_back_if_reached(run)
     try:
         return moved(run, rounds)
     except SwitchUnclear:
@@ -173,6 +174,17 @@ def _taken_back_after(error: Exception, run: Switching) -> str:
             f"{run.log.record.name} was not switched: {described(error).rstrip('.')}. It could not"
             f" be taken back: {described(second).rstrip('.')}. {GOING_ON}"
         ) from second
+
+
+def _taken_back_if_reached(run: Switching) -> JobSwitch:
+    try:
+        return _taken_back(run)
+    except Transient as error:
+        record = run.log.record
+        raise SwitchUnclear(
+            f"the switch of {record.name} came to {record.step!r}. It could not be taken back:"
+            f" {described(error).rstrip('.')}. {GOING_ON}"
+        ) from error
 
 
 def _taken_back(run: Switching) -> JobSwitch:

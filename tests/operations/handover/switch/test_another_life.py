@@ -379,3 +379,18 @@ def test_a_wrong_origin_jar_after_the_target_refused_the_job_leaves_it_to_be_tak
         centres.switch(origin_program=Program(jar="not-there.jar"))
     assert centres.switch(take_back=True).outcome == "taken back"
     assert centres.running() == centres.a.running() == [record_of(centres).back_job]
+
+
+def test_a_switch_whose_origin_does_not_answer_is_not_taken_back_and_a_person_has_to_act(
+    centres: Centres,
+) -> None:
+    class Lost(SimulatedControl):
+        def jobs(self) -> Overview:
+            raise Transient("connection refused")
+
+    killed_at(centres, "cancel")
+    clusters = Clusters(Lost(centres.a), SimulatedControl(centres.b))
+    with pytest.raises(SwitchUnclear, match=r"could not be taken back: connection refused"):
+        switch(centres.request(take_back=True), clusters, silent)
+    assert centres.running() == []
+    assert centres.switch(take_back=True).outcome == "taken back"

@@ -221,9 +221,21 @@ def test_a_kafka_that_does_not_answer_stops_no_job(reading: Centres) -> None:
 def test_a_mirror_that_is_behind_the_last_point_is_waited_for(reading: Centres) -> None:
     mirror = Mirror({("orders", 0): (0, 0)})
     lines: list[str] = []
-    asked = reading.request(kafka=KafkaAsked(mirror))
+    asked = reading.request(kafka=KafkaAsked(mirror), patience=60.0)
     done = switch(asked, reading.clusters, lines.append)
     assert done.outcome == "switched"
-    assert any(line.startswith("waiting until a mirror has caught up") for line in lines)
+    assert len([each for each in lines if each.startswith("waiting until a mirror")]) == 1
     last = int(str(done.checkpoint).removeprefix("chk-"))
     assert mirror.held["orders", 0][1] >= last
+
+
+def test_a_mirror_that_does_not_catch_up_has_the_job_run_again_where_it_ran(
+    reading: Centres,
+) -> None:
+    behind = Mirror({("orders", 0): (0, 1)})
+    behind.is_running = False
+    with pytest.raises(NotSwitched, match=r"chk-3 does not fit .*beyond the end.* runs again"):
+        reading.switch(kafka=KafkaAsked(behind))
+    (job_id,) = reading.running()
+    assert reading.a.jobs[job_id].restored == f"{reading.a.root}/{JOB}/chk-3"
+    assert not reading.is_sealed
