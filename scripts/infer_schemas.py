@@ -23,7 +23,7 @@ from tests.support.documents import path
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
 # objects whose keys are names of what they hold, not of fields
-_MAPS = {"rest", "configuration", "deployment", "snapshot", "clusters", "topics_renamed"}
+_MAPS = {"rest", "others", "configuration", "deployment", "snapshot", "clusters", "topics_renamed"}
 _FRACTION = re.compile("seconds|lag|rate|share|ratio|age")
 _MANY = 20  # documents: of fewer, a key that all have may be absent elsewhere
 _NEVER_NULL = {"", "schema", "started", "finished", "exit_code"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -23,9 +23,11 @@ from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.commit import Committing
 from cpreplicate.operations.sync.plan import metadata as sync_metadata
 from cpreplicate.operations.sync.plan import plan as sync_plan
-from cpreplicate.operations.upkeep import relocate, sweep
+from cpreplicate.operations.upkeep import relocate, removal, sweep
+from cpreplicate.operations.verify import verify
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.runners import ExecutionOptions, batch
+from cpreplicate.storage import Side
 from cpreplicate.storage.backends.local.local import LocalStorage
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from tests.support import checker, parts
@@ -349,6 +351,68 @@ def test_wherever_a_run_dies_an_equal_file_of_another_program_is_never_taken_for
         touched = {each.uri for each in recorder.points if each.verb not in READS} & theirs
         assert not touched, f"died in state {number} of {len(states)}"
         assert all(disk.is_file(place) for place in theirs)
+
+
+def removing(stage: Stage) -> removal.Removal:
+    asked = removal.RemovalRequest(
+        stage.replica, execution=ExecutionOptions(runner="inline", parallelism=1)
+    )
+    return removal.remove(asked, lambda _replica, _state: None, silent)
+
+
+def to_be_removed(draw: Random) -> Stage:
+    """A replica with several points, packs, merged files, or what a sync left that died."""
+    packing = draw.choice([PACKING, None])
+    stage = Stage(draw, keep=draw.choice([1, 3]), merged=draw.random() < 0.5, packing=packing)
+    stage.complete().sync(name="orders").complete().sync(name="orders")
+    return stage.complete().sync() if draw.random() < 0.5 else stage
+
+
+@pytest.mark.parametrize("seed", [0, *(parts.rest(seed) for seed in range(1, 12))])
+def test_wherever_a_removal_dies_it_is_resumed_or_a_sync_makes_the_replica_whole_again(seed):
+    stage = to_be_removed(Random(f"remove {seed}"))
+    scenario = stage.scenario(lambda: removing(stage))
+    findings, end = record(scenario)
+    assert findings.wrong == []
+    assert len(findings.points) > 20
+    outside = outside_of(scenario.start, stage.replica)
+    assert (files(end, stage.replica), outside_of(end, stage.replica)) == ({}, outside)
+    assert stage.replica not in end
+    for number, state in enumerate(findings.states):
+        at = f"state {number} of {len(findings.states)}"
+        there = files(state, stage.replica)
+        is_left = any(place.startswith(f"{stage.replica}/.cpreplicate") for place in state)
+        assert torn(there) == [], at
+        disk = scenario.disk(state, LATER)
+        with running_on(disk):
+            if is_left:
+                removing(stage)
+        assert files(disk.snapshot(), stage.replica) == {}, at
+        assert outside_of(disk.snapshot(), stage.replica) == outside, at
+        disk = scenario.disk(state, LATER)
+        with running_on(disk):
+            sync.sync(stage.request(), silent)
+            assert verify.verify(stage.replica, None, verify.NOTHING, silent, Side()).restorable, at
+
+
+def torn(there: Mapping[str, bytes]) -> list[str]:
+    """What the checkpoints lack that are committed."""
+    lengths = {uri.local_path(path): len(data) for path, data in there.items()}
+    return [
+        fault
+        for path, data in there.items()
+        if re.fullmatch(r".*/chk-\d+/_metadata", path)
+        for fault in checker.faults_of(data, Path(uri.local_path(path)), lengths.get)
+    ]
+
+
+def outside_of(state: State, replica: str) -> dict[str, object]:
+    """What lies elsewhere than in a replica."""
+    return {
+        path: {name: child for name, child in children.items() if f"{path}/{name}" != replica}
+        for path, children in state.items()
+        if path != replica and not uri.within(path, replica)
+    }
 
 
 @contextlib.contextmanager

@@ -18,12 +18,12 @@ import pytest
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.positions.offsets import as_given
-from cpreplicate.errors import LeaseHeld
+from cpreplicate.errors import LeaseHeld, TargetGone
 from cpreplicate.operations.handover import promote, unseal
 from cpreplicate.operations.kafka import rebase
 from cpreplicate.operations.sync import put_off, sync
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.upkeep import relocate, sweep
+from cpreplicate.operations.upkeep import relocate, removal, sweep
 from cpreplicate.protocol import held, lease
 from cpreplicate.storage import Side
 from tests.histories.test_derived import INLINE, REPLICA, SOURCE, History
@@ -36,6 +36,7 @@ COMMITTED = re.compile(r".*/(chk-\d+|rebased/[^/]+)/_metadata")
 # what is fenced even after the last look at the lease; see docs/architecture.md
 FENCED = re.compile(rf"{COMMITTED.pattern}|.*/\.cpreplicate-tmp-withdrawn-[^/]+")
 SEAL, LEASE = f"{REPLICA}/.cpreplicate/sealed", f"{REPLICA}/.cpreplicate/lease"
+MARKER = f"{REPLICA}/.cpreplicate/replica.json"
 PACKED = PackOptions("on", 60)
 
 
@@ -80,6 +81,11 @@ def rebasing(_stage: Stage) -> object:
     return rebase.rebase(rebase.RebaseRequest(REPLICA, name="new", choice=choice), silent)
 
 
+def removing(_stage: Stage) -> object:
+    asked = removal.RemovalRequest(REPLICA, execution=INLINE)
+    return removal.remove(asked, lambda _replica, _state: None, silent)
+
+
 COMMANDS: dict[str, Run] = {
     "sync": lambda _stage: sync.sync(request(), silent),
     "put-off deletes": put_off_deletes,
@@ -89,6 +95,7 @@ COMMANDS: dict[str, Run] = {
     "promote": lambda _stage: promote.promote(promote.PromoteRequest(REPLICA), silent),
     "rebase": rebasing,
     "forget": lambda _stage: rebase.forget(REPLICA, "kept", Side(), False, 0.0, silent),
+    "remove": removing,
     "unseal": lambda _stage: unseal.unseal(unseal.UnsealRequest(REPLICA, None)),
 }
 
@@ -115,7 +122,8 @@ def stage(has_derived: bool, is_sealed: bool) -> Stage:
 
 
 def stage_of(*commands: str) -> Stage:
-    return stage("unpack" not in commands, "unseal" in commands)
+    has_derived = {"unpack", "remove"}.isdisjoint(commands)
+    return stage(has_derived, "unseal" in commands)
 
 
 class Stop(NamedTuple):
@@ -202,6 +210,12 @@ class TakenOver:
         self.other = self._outcome(self._other)
         self.then = self.now
 
+    def _is_of_loss(self, error: Exception) -> bool:
+        """Whether an error is that of a lease that was lost, or of a replica that was removed."""
+        return isinstance(error, LeaseHeld) or (
+            self._other == "remove" and isinstance(error, TargetGone)
+        )
+
     def _wrong(self, there: Mapping[str, bytes]) -> list[str]:
         """Return what the checkpoints lack that are committed."""
         return [
@@ -213,7 +227,7 @@ class TakenOver:
 
     def _changed(self) -> list[str]:
         """Return what the first command did after it had lost its lease."""
-        if isinstance(self.first, Exception) and not isinstance(self.first, LeaseHeld):
+        if isinstance(self.first, Exception) and not self._is_of_loss(self.first):
             return [f"ended otherwise: {self.first!r}"]
         if LEASE in self.then:  # the other one did not need it
             return []
@@ -226,7 +240,7 @@ class TakenOver:
 
 
 def is_of_value(path: str) -> bool:
-    return path == SEAL or COMMITTED.fullmatch(path) is not None
+    return path in (SEAL, MARKER) or COMMITTED.fullmatch(path) is not None
 
 
 def local(path: str) -> Path:
@@ -241,13 +255,14 @@ def length(there: Mapping[str, bytes], path: str) -> int | None:
 
 def pairs() -> list[object]:
     main = [("unseal", "promote"), ("sync", "promote"), ("promote", "sync"), ("sweep", "sync")]
-    main += [("relocate", "sync"), ("forget", "rebase"), ("unpack", "sync")]
+    main += [("relocate", "sync"), ("forget", "rebase"), ("unpack", "sync"), ("remove", "sync")]
     every = [
         pair
         for pair in itertools.product(COMMANDS, COMMANDS)
-        # there is either a seal or not, and nothing is unpacked beside a derived checkpoint
+        # there is either a seal or not, and nothing is unpacked or removed beside a derived one
         if not ("unseal" in pair and pair[0] != "unseal")
-        and not ("unpack" in pair and "forget" in pair)
+        and not ("forget" in pair and not {"unpack", "remove"}.isdisjoint(pair))
+        and pair != ("unseal", "remove")  # it refuses a sealed replica
     ]
     return [pair if pair in main else parts.rest(*pair) for pair in every]
 

@@ -23,6 +23,7 @@ _VARIANTS = {  # options with which a command prints another document
     "inspect": {"--to": "references-file", "--refs": "references"},
     "promote": {"--all": "promote-all"},
     "unseal": {"--all": "unseal-all"},
+    "forget": {"--all": "forget-all"},
     "rebase": {"--forget": "rebase-forget"},
 }
 _NAMES = {"diff": "sync"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from pathlib import Path
 
 from cpreplicate.protocol.job_record import JobRecord, record_job
@@ -36,7 +37,9 @@ class Roots:
         shutil.copytree(self.root / "made" / "dcB" / jobs.JOB, place)
         own = place / ".cpreplicate"
         marker = (own / "replica.json").read_text().replace("/made/dcA/", f"/{source}/")
-        (own / "replica.json").write_text(marker.replace(jobs.JOB, job))
+        former = json.loads(marker)["replica_id"]
+        marker = marker.replace(jobs.JOB, job).replace(former, uuid.uuid4().hex)
+        (own / "replica.json").write_text(marker)
         record = json.loads((own / "chk-1.json").read_text())
         (own / "chk-1.json").write_text(json.dumps({**record, "completed": completed}))
         if name is not None:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cpreplicate.cli.commands.replication import cli
-from cpreplicate.cli.options import options, upkeep_options
+from cpreplicate.cli.options import kinds, options, upkeep_options
 from cpreplicate.cli.options.option import files, location
 from cpreplicate.cli.running import exit_codes
 from cpreplicate.cli.running.metrics_file import sweep_metrics
-from cpreplicate.cli.running.requests import build, execution_of, start_narration, target_side
+from cpreplicate.cli.running.requests import (
+    build,
+    execution_of,
+    sides_of,
+    start_narration,
+    target_side,
+)
 from cpreplicate.cli.running.results import listing_of, show_change, showing_refused_plan
-from cpreplicate.cli.running.selection import selected
+from cpreplicate.cli.running.selection import confirm, select_replica, selected
+from cpreplicate.cli.running.services import http_headers
+
+if TYPE_CHECKING:
+    from cpreplicate.core.notify import Notify
+    from cpreplicate.flink.control import FlinkControl
+    from cpreplicate.operations.replicas.forget import ForgetRequest
+    from cpreplicate.storage import Sides
 
 
 @cli.command(
@@ -64,6 +77,124 @@ def sweep(
         report = operation.check(request) if dry_run else operation.sweep(request, notify)
         record(report)
     return show_change(report, output, listing_of(actions), is_dry_run=dry_run)
+
+
+@cli.command(
+    short_help="Remove a replica whole.",
+    examples=(
+        "cpreplicate forget --dry-run hdfs://dcB/flink/replicas/55d1...",
+        "cpreplicate forget --job orders hdfs://dcB/flink/replicas",
+        "cpreplicate forget --all --ended --older-than 30d --dry-run hdfs://dcB/flink/replicas",
+        "cpreplicate forget --last-point hdfs://dcB/flink/replicas/55d1...",
+    ),
+    exit_codes={
+        **exit_codes.REPLICA,
+        **exit_codes.RUNNER,
+        3: "not all files, or with --all not all replicas, were removed; run again to resume",
+        **exit_codes.STOPPED,
+    },
+    options=(
+        options.DRY_RUN,
+        *upkeep_options.FORGET,
+        *options.CHANGE,
+        *options.OF_SOURCE,
+        *options.OF_REPLICA,
+    ),
+)
+@click.argument("replica", shell_complete=files)
+def forget(replica: str, job: str | None, every: bool, output: Any, **values: Any) -> int:
+    """Remove a replica whole: its checkpoints first, and only what cpreplicate wrote.
+
+    It stays if it holds the newest point of its job, is sealed, or another run holds its lease.
+    What was stopped is resumed by the same command.
+    """
+    _refuse_contradictions(replica, job, every, values)
+    place = kinds.LOCATION.value(replica)
+    request = _forget_request(values)
+    notify = start_narration(values)
+    if every:
+        return _forget_many(_places(place, request.sides), request, notify, output, values)
+    if job is not None:
+        chosen = select_replica(place, job, request.sides.target, request.sides.source)
+        if chosen.others and not request.last_point:
+            return _forget_many((*chosen.others, chosen.replica), request, notify, output, values)
+        place = chosen.replica
+    return _forget_one(place, request, notify, output, values)
+
+
+def _refuse_contradictions(
+    place: str, job: str | None, every: bool, values: dict[str, Any]
+) -> None:
+    """Raise `click.UsageError` for what may be meant otherwise: the whole replica would go."""
+    if every and job is not None:
+        raise click.UsageError("--all and --job both choose replicas: give one")
+    if every and not (values["ended"] or values["older_than"] is not None):
+        raise click.UsageError("--all needs --ended, --older-than TIME, or both")
+    if every and values["last_point"]:
+        raise click.UsageError("--last-point is for one replica, and --all is given")
+    if not every and job is None and place.endswith("/"):
+        raise click.UsageError(
+            f"{place} ends with a slash: behind it a name may be missing, such as that of a shell"
+            " variable that is empty. Nothing was removed. Give the replica without the slash"
+        )
+
+
+def _forget_request(values: dict[str, Any]) -> ForgetRequest:
+    from cpreplicate.operations.replicas import forget as operation
+
+    clusters = _clusters(values)
+    return build(
+        operation.ForgetRequest,
+        values,
+        sides=sides_of(values),
+        execution=execution_of(values),
+        refuse=lambda replica: operation.refuse_running(replica, clusters),
+    )
+
+
+def _clusters(values: dict[str, Any]) -> tuple[FlinkControl, ...]:
+    from cpreplicate.flink.control import FlinkControl
+
+    secrets = (values["client_certificate"], values["certificate_authority"])
+    headers = http_headers(values["header"])
+    return tuple(FlinkControl(url, headers, *secrets) for url in values["flink"])
+
+
+def _places(target_root: str, sides: Sides) -> tuple[str, ...]:
+    from cpreplicate.operations.replicas.replicas import replicas_below
+
+    places = tuple(ref.replica for ref in replicas_below(target_root, [], sides))
+    if target_root in places:
+        raise click.UsageError(f"{target_root} is a replica, and --all is for a TARGET_ROOT")
+    return places
+
+
+def _forget_one(
+    place: str, request: ForgetRequest, notify: Notify, output: Any, values: dict[str, Any]
+) -> int:
+    from cpreplicate.operations.replicas import forget as operation
+
+    chosen = operation.candidate(place, request)
+    confirm(f"Remove {place} whole ({chosen.why})?", values)
+    removed = operation.forget(chosen, request, notify)
+    return show_change(removed, output, is_dry_run=request.dry_run)
+
+
+def _forget_many(
+    places: tuple[str, ...],
+    request: ForgetRequest,
+    notify: Notify,
+    output: Any,
+    values: dict[str, Any],
+) -> int:
+    from cpreplicate.operations.replicas import forget as operation
+
+    chosen = operation.candidates(places, request)
+    going = sum(isinstance(each, operation.Candidate) for each in chosen)
+    if going:
+        confirm(f"Remove {going} of {len(chosen)} replicas whole?", values)
+    report = operation.forget_all(chosen, request, notify)
+    return show_change(report, output, is_dry_run=request.dry_run) or report.exit_code
 
 
 @cli.command(

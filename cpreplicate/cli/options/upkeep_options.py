@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cpreplicate.cli.options import kinds
-from cpreplicate.cli.options.option import Option, basic, limit, path, storage
+from cpreplicate.cli.options.option import Option, basic, limit, path, service, storage
 from cpreplicate.cli.options.options import MAX_DELETE, PATHS, PROMOTED
 
 SELECTED_JOB = basic(
@@ -117,6 +117,66 @@ UNSEAL = (
         metavar="DIR",
     ),
     basic("no-job-uses-it", "Instead of --job: you know that no job needs the replica's files."),
+)
+FORGET = (
+    replace(
+        LISTED_JOB,
+        help="The replicas of the job of this name below REPLICA, which is then the TARGET_ROOT:"
+        " those of its earlier lives are removed. Or the one whose id begins so.",
+    ),
+    basic(
+        "all",
+        "Every replica below REPLICA, which is then the TARGET_ROOT. Needs --ended or"
+        " --older-than.",
+        fills="every",
+        is_general=False,
+    ),
+    basic(
+        "ended",
+        "Only replicas whose job has ended: its source answers, and has completed no checkpoint"
+        " since a later life of the job began.",
+    ),
+    basic(
+        "older-than",
+        "Only replicas whose newest checkpoint was completed before that, such as 30d.",
+        kinds.TIME,
+    ),
+    basic(
+        "last-point",
+        "Also if no later life of the job has a point to go back to. For one replica only.",
+    ),
+    basic(
+        "leave-others",
+        "Remove what is cpreplicate's also where there are other files, and leave these. Without"
+        " it, nothing of such a replica is removed.",
+        fills="leaves_others",
+    ),
+    basic("yes", "Do not ask before replicas are removed."),
+    service(
+        "flink",
+        "Refuse a replica from which a job of this JobManager was restored. Repeatable.",
+        kinds.TEXT,
+        metavar="URL",
+        is_multiple=True,
+    ),
+    service(
+        "header",
+        "HTTP header for --flink, such as 'Authorization: Bearer …'. Repeatable. Set"
+        " CPREPLICATE_FORGET_HEADER to keep it out of the list of processes.",
+        kinds.LINE,
+        metavar="NAME:VALUE",
+        is_multiple=True,
+    ),
+    service(
+        "client-certificate",
+        "PEM file with the certificate and the key for the REST APIs.",
+        kinds.FILE,
+    ),
+    service(
+        "certificate-authority",
+        "PEM file with the certificates that those of the REST APIs are checked with.",
+        kinds.FILE,
+    ),
 )
 
 

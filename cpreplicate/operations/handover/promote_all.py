@@ -22,9 +22,10 @@ from cpreplicate.operations.change.job_result import JobResult, JobResults, fail
 from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.handover.promote import PromoteRequest, Promotion, promote
 from cpreplicate.operations.kafka.check import KafkaAsked, KafkaCheck, ListedOnce
+from cpreplicate.operations.replicas.lives import Named
 from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.operations.replicas.replicas import ReplicaRef
-from cpreplicate.operations.replicas.selection import Named, newest_of_name
+from cpreplicate.operations.replicas.selection import newest_of_name
 from cpreplicate.operations.replicas.source_look import SourceLook, SourceSeen, checkpoints_of
 from cpreplicate.operations.replicas.status import status
 from cpreplicate.storage import Sides

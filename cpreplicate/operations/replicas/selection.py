@@ -3,45 +3,28 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
 from cpreplicate.core.placement import OWN
-from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError
+from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.change.change import some
-from cpreplicate.operations.replicas.source_look import source_of
-from cpreplicate.protocol import census, json_files
-from cpreplicate.protocol.census import Census
-from cpreplicate.protocol.job_record import JobRecord, read_job_record, recorded_name
-from cpreplicate.protocol.marker import is_replica, read_marker
+from cpreplicate.operations.replicas.lives import (
+    Life,
+    Named,
+    life_of,
+    name_of,
+    newest_at_sources,
+    read_names,
+)
+from cpreplicate.protocol.job_record import recorded_name
+from cpreplicate.protocol.marker import is_replica
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.runners import ExecutionOptions, choose_runner
-from cpreplicate.storage import Side, Sides, Transient
+from cpreplicate.storage import Side
 
 _SHOWN = 5  # names in a message
-_ASKED_AT_ONCE = 16  # sources
-
-
-@dataclass(frozen=True)
-class Named:
-    """A directory below a TARGET_ROOT, and the name that is recorded there, None without one.
-
-    `problem` is why that could not be read.
-    """
-
-    replica: str
-    record: JobRecord | None = None
-    problem: str | None = None
-
-    @property
-    def job(self) -> str:
-        """The id of the job."""
-        return uri.name(self.replica)
 
 
 class Selected(NamedTuple):
@@ -55,37 +38,6 @@ class Selected(NamedTuple):
     why: str
     others: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-
-
-class _Life(NamedTuple):
-    """When a job completed the checkpoints that were replicated under its name.
-
-    Both times are by the clock of the source. Without a checkpoint, `end` is minus infinity.
-    `roots` are the directories of its source, as the source's storage knows them, with its id.
-    `at_source` is the newest checkpoint that its source was seen to have, None if it was not seen.
-    """
-
-    named: Named
-    begin: float
-    end: float
-    checkpoint: str | None
-    roots: frozenset[str]
-    at_source: Newest | None = None
-
-    @property
-    def last(self) -> float:
-        """When the job completed a checkpoint last, replicated or not, as far as that is known."""
-        seen = self.at_source
-        return self.end if seen is None or not seen.is_dated else max(self.end, seen.completed)
-
-    def __str__(self) -> str:
-        if self.checkpoint is None:
-            return f"{self.named.job} (no checkpoint)"
-        held = f"{self.checkpoint} of {json_files.clock(self.end)}"
-        if self.at_source is not None and self.last > self.end:
-            newer = f"chk-{self.at_source.checkpoint_id} of {json_files.clock(self.last)}"
-            held += f"; at its source {newer}"
-        return f"{self.named.job} ({held})"
 
 
 def select(target_root: str, side: Side, job: str, source: Side | None = None) -> Selected:
@@ -112,7 +64,9 @@ def select(target_root: str, side: Side, job: str, source: Side | None = None) -
         return _of_prefix(job, of_id, of_name)._replace(warnings=warnings)
     if not of_name:
         raise _none(target_root, job, known)
-    seen = _seen(of_name, side, source) if source is not None and len(of_name) > 1 else {}
+    seen = (
+        newest_at_sources(of_name, side, source) if source is not None and len(of_name) > 1 else {}
+    )
     return newest_of_name(of_name, side, seen)._replace(warnings=warnings)
 
 
@@ -128,35 +82,6 @@ def _refuse_same_id(exact: str, places: Sequence[str], side: Side) -> None:
         )
 
 
-def _seen(candidates: Sequence[Named], side: Side, source: Side) -> dict[str, Newest]:
-    """Return the newest checkpoints of the sources that answer within seconds, by replica."""
-
-    def ask(each: Named) -> Newest | None:
-        return source_of(Replica(each.replica, side), source).look.newest
-
-    with ThreadPoolExecutor(min(len(candidates), _ASKED_AT_ONCE), "source") as pool:
-        found = list(pool.map(ask, candidates))
-    return {
-        each.replica: newest
-        for each, newest in zip(candidates, found, strict=True)
-        if newest is not None
-    }
-
-
-def read_names(places: Sequence[str], side: Side) -> list[Named]:
-    """Return the names that are recorded in replicas, many of which are read at the same time."""
-
-    def read(place: str) -> Named:
-        try:
-            return Named(place, read_job_record(side, place))
-        except (CpreplicateError, OSError) as error:
-            return Named(place, problem=str(error))
-
-    sides = Sides(target=side)
-    with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
-        return runner.map(read, places, places)
-
-
 def newest_of_name(
     candidates: Sequence[Named], side: Side, seen: Mapping[str, Newest] | None = None
 ) -> Selected:
@@ -167,11 +92,12 @@ def newest_of_name(
     or two of them completed checkpoints at the same time, be these replicated or not. Costs nothing
     if there is one only.
     """
-    name = _name(candidates[0])
+    name = name_of(candidates[0])
     if len(candidates) == 1:
         return Selected(candidates[0].replica, f"the job {name} has the id {candidates[0].job}")
     lives = [
-        _life(each, side)._replace(at_source=(seen or {}).get(each.replica)) for each in candidates
+        life_of(each, side)._replace(at_source=(seen or {}).get(each.replica))
+        for each in candidates
     ]
     lives.sort(key=lambda life: life.end)
     _refuse_other_jobs(name, lives)
@@ -185,7 +111,7 @@ def newest_of_name(
     )
 
 
-def _refuse_other_jobs(name: str, lives: Sequence[_Life]) -> None:
+def _refuse_other_jobs(name: str, lives: Sequence[Life]) -> None:
     """Raise unless the jobs of one name, the one with the newest checkpoint last, are one job."""
     newest = lives[-1]
     advice = f"Nothing was done. Give the id of one: {some([str(life) for life in lives[::-1]])}"
@@ -254,51 +180,8 @@ def _none(target_root: str, job: str, known: Sequence[Named]) -> NotThere:
     )
 
 
-def _life(named: Named, side: Side) -> _Life:
-    """Return when the job of a replica completed checkpoints. Costs some listings and reads.
-
-    Raises `Refused` if that cannot be read: without it, no replica of the name is the newest.
-    """
-    try:
-        return _read_life(named, side)
-    except Transient:
-        raise
-    except (CpreplicateError, OSError) as error:
-        raise Refused(
-            f"{named.replica} is of the job {_name(named)} and cannot be read. Nothing was done."
-            f" Give an id instead of the name. {error}"
-        ) from error
-
-
-def _read_life(named: Named, side: Side) -> _Life:
-    """Return the life of a job; what has no recorded completion has the time of its `_metadata`."""
-    replica, roots = Replica(named.replica, side), _roots(named, side)
-    found = census.take(replica)
-    if found.newest is None:
-        return _Life(named, math.inf, -math.inf, None, roots)
-    times = {name: _completed(replica, found, name) for name in found.own}
-    since = [named.record.since] if named.record is not None else []
-    return _Life(named, min([*since, *times.values()]), times[found.newest], found.newest, roots)
-
-
-def _completed(replica: Replica, found: Census, name: str) -> float:
-    completed = found.completed(name)
-    return replica.listed_metadata(name).modified if completed is None else completed
-
-
-def _roots(named: Named, side: Side) -> frozenset[str]:
-    """Return the directories of the source, without the id, as its storage knows them."""
-    marker = read_marker(side, named.replica)
-    sources = marker.sources if marker is not None else ()
-    return frozenset(uri.parent(source.resolved) for source in sources)
-
-
 def _titles(candidates: Sequence[Named]) -> str:
     return some([_title(each) for each in candidates])
-
-
-def _name(named: Named) -> str:
-    return named.job if named.record is None else named.record.name
 
 
 def _title(named: Named) -> str:

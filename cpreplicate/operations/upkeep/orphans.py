@@ -6,30 +6,24 @@ Nothing is changed here.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-
-import numpy as np
 
 from cpreplicate.core import uri
 from cpreplicate.core.packs import is_written
-from cpreplicate.core.path_columns import Texts, chosen, prefixed, rows_of, texts, texts_among
+from cpreplicate.core.path_columns import Texts, chosen, rows_of, texts
 from cpreplicate.core.placement import (
     BEFORE_RELOCATE,
-    CHECKPOINT_NAME,
-    DEEPEST,
-    FOREIGN,
     METADATA,
     OWN,
-    PACKED,
-    REBASED,
     checkpoint_of,
     is_replica_path,
 )
 from cpreplicate.core.plan import Action
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import MetadataError, Refused
-from cpreplicate.operations.change.change import refuse_links, some
+from cpreplicate.operations.change.change import some
+from cpreplicate.operations.upkeep.tree import LAID_OUT, NOT_OURS, Tree, tree_of
 from cpreplicate.protocol import json_files, lease, manifest, needed, ownership, replica_state, seal
 from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX
 from cpreplicate.protocol.journal import Journal
@@ -38,20 +32,15 @@ from cpreplicate.protocol.readiness import nothing_there
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.storage import TEMPORARY, FileStatus, Transient
-from cpreplicate.storage.statuses import Listing
 
 TRASH = f"{OWN}/trash"
 STAMP = "%Y%m%dT%H%M%SZ"
 CONTENTS = "contents.tsv"
-_LAID_OUT = ("shared", "taskowned", FOREIGN, PACKED, REBASED)
 OVER = "journal of a run that is over"
 STALE_MANIFEST = "manifest of a checkpoint that is not committed"
 STALE_RECORD = "record of a checkpoint that is not committed"
 # These list other files as cpreplicate's, so they are removed after them.
 LAST = (OVER, STALE_MANIFEST, STALE_RECORD)
-_IN_TRASH = 3  # directories around what was moved to the trash
-_SHOWN = 80  # characters of a path that has thousands
-_NOT_OURS = "not recorded as written by cpreplicate"
 _PLANNED = "a run that died was about to write it, and nothing proves that it did"
 _OTHER_LENGTH = "it has another length than cpreplicate wrote"
 
@@ -72,20 +61,6 @@ class Found:
     directories: tuple[str, ...]
 
 
-@dataclass
-class _Tree:
-    """The files and directories under a replica, by their path in it. Links are neither.
-
-    `files` are those that no committed checkpoint needs, and `needed` the others, which may be
-    many: a column for each directory that has some.
-    """
-
-    files: dict[str, FileStatus] = field(default_factory=dict)
-    needed: dict[str, Texts] = field(default_factory=dict)
-    directories: list[str] = field(default_factory=list)
-    left: dict[str, str] = field(default_factory=dict)
-
-
 def find(replica: Replica, state: State, before: float, with_trash: bool) -> Found:
     """Return the orphans that were last modified `before`, in seconds since the epoch.
 
@@ -93,7 +68,7 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     checkpoints need, or that nobody else writes here.
     """
     names = (*(checkpoint.name for checkpoint in state.ours), *state.adopted)
-    tree = _tree(replica, _needed(replica, state))
+    tree = tree_of(replica, _needed(replica, state))
     ledger = Ledger(replica, state)
     written = ledger.written
     refuse_newer(replica, state, _unrecorded(tree, written), tree)
@@ -106,12 +81,14 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     gone = {orphan.target for orphan in orphans}
     recorded = set(ledger.left_over(names).to_pylist())
     unneeded = {path for path in tree.files if is_written(path, recorded)}
-    left = unneeded.union(*_of_these(recorded, tree.needed.values())) - gone
+    left = (
+        unneeded.union(*_of_these(recorded, [each.paths for each in tree.needed.values()])) - gone
+    )
     orphans += _journals_that_are_over(ledger.journals, left, tree, before)
     for path in tree.files:
         is_ours = is_written(path, written) or _is_known(path, names)
         if not is_ours and path not in tree.left and path not in gone:
-            tree.left[path] = _NOT_OURS
+            tree.left[path] = NOT_OURS
     trash = tuple(_old_trash(tree.files, before)) if with_trash else ()
     files_of_replica = sum(path.partition("/")[0] != OWN for path in tree.files)
     files_of_replica += sum(map(len, tree.needed.values()))
@@ -119,7 +96,7 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     return Found(names, files_of_replica, tuple(orphans), trash, tree.left, emptied)
 
 
-def _unproven(tree: _Tree, ledger: Ledger) -> dict[str, str]:
+def _unproven(tree: Tree, ledger: Ledger) -> dict[str, str]:
     """Return the files that may be another program's although their paths are recorded, and why.
 
     A run that died may have planned to write there, or another program has replaced the file.
@@ -132,6 +109,11 @@ def _unproven(tree: _Tree, ledger: Ledger) -> dict[str, str]:
             if is_replica_path(path) and is_written(path, written)
         }
     )
+    return why_unproven(recorded, ledger)
+
+
+def why_unproven(recorded: Lengths, ledger: Ledger) -> dict[str, str]:
+    """Return those of some recorded files of which no record proves who wrote them, and why."""
     unproven = chosen(recorded.paths, ~ledger.are_proven(recorded))
     planned = set(ledger.planned_only(unproven).to_pylist())
     return {path: _PLANNED if path in planned else _OTHER_LENGTH for path in unproven.to_pylist()}
@@ -151,18 +133,23 @@ def examine(replica: Replica) -> State:
     Raises `Refused` if others keep checkpoints there, or a `_metadata` cannot be read. Raises
     `NotThere` if nothing is there, `Transient` if the storage cannot be reached.
     """
+    state = read(replica)
+    if state.is_empty:
+        raise nothing_there(replica)
+    ownership.refuse_foreign(state, replica)
+    return state
+
+
+def read(replica: Replica) -> State:
+    """Return the state of a directory. Raise `Refused` if a `_metadata` cannot be read."""
     try:
-        state = replica_state.examine(replica)
+        return replica_state.examine(replica)
     except Transient:
         raise
     except (OSError, MetadataError) as error:
         raise Refused(
             f"the checkpoints of {replica.root} cannot be read. Nothing was changed. {error}"
         ) from error
-    if state.is_empty:
-        raise nothing_there(replica)
-    ownership.refuse_foreign(state, replica)
-    return state
 
 
 def examine_unsealed(replica: Replica) -> State:
@@ -195,12 +182,12 @@ def strays(replica: Replica, state: State) -> list[str]:
     return unrecorded
 
 
-def _unrecorded_in(replica: Replica, state: State) -> tuple[_Tree, list[str]]:
-    tree = _tree(replica, needed.needed(replica, state))
+def _unrecorded_in(replica: Replica, state: State) -> tuple[Tree, list[str]]:
+    tree = tree_of(replica, needed.needed(replica, state))
     return tree, _unrecorded(tree, Ledger(replica, state).written)
 
 
-def _unrecorded(tree: _Tree, written: Container[str]) -> list[str]:
+def _unrecorded(tree: Tree, written: Container[str]) -> list[str]:
     """Return the files of checkpoints that are neither needed nor recorded as written."""
     return [
         path
@@ -211,13 +198,13 @@ def _unrecorded(tree: _Tree, written: Container[str]) -> list[str]:
     ]
 
 
-def refuse_newer(replica: Replica, state: State, unrecorded: list[str], tree: _Tree) -> None:
+def refuse_newer(replica: Replica, state: State, unrecorded: list[str], tree: Tree) -> None:
     """Raise `Refused` if one of the unrecorded files is newer than the newest checkpoint."""
     if newer := _newer(state, unrecorded, tree):
         raise Refused(_of_others(replica, newer))
 
 
-def _newer(state: State, unrecorded: list[str], tree: _Tree) -> list[str]:
+def _newer(state: State, unrecorded: list[str], tree: Tree) -> list[str]:
     """Return the unrecorded files that are newer than the newest checkpoint, or may be."""
     names = [checkpoint.name for checkpoint in state.committed]
     published = [tree.files.get(f"{name}/{METADATA}") for name in names]
@@ -234,7 +221,7 @@ def _of_others(replica: Replica, paths: list[str]) -> str:
     )
 
 
-def _orphans(tree: _Tree, why: Callable[[str], str | None], before: float) -> list[Action]:
+def _orphans(tree: Tree, why: Callable[[str], str | None], before: float) -> list[Action]:
     """Return the old files that are not needed. Add younger ones to `tree.left`, with a reason."""
     orphans = []
     for path, status in tree.files.items():
@@ -247,7 +234,7 @@ def _orphans(tree: _Tree, why: Callable[[str], str | None], before: float) -> li
 
 
 def _journals_that_are_over(
-    journals: Iterable[Journal], left: set[str], tree: _Tree, before: float
+    journals: Iterable[Journal], left: set[str], tree: Tree, before: float
 ) -> list[Action]:
     """Return the old journals that name no file of those `left`.
 
@@ -276,59 +263,9 @@ def _needed(replica: Replica, state: State) -> Texts:
     if not len(paths):
         raise Refused(
             f"{replica.root}: no committed checkpoint references any file, so all would be orphans."
-            " Nothing was removed. If the replica is of no use, delete it by hand"
+            " Nothing was removed. If the replica is of no use, run `cpreplicate forget`"
         )
     return paths
-
-
-def _tree(replica: Replica, needed: Texts) -> _Tree:
-    tree = _Tree()
-    waiting = [""]
-    while waiting:
-        waiting += _look_into(replica, waiting.pop(), tree, needed)
-    refuse_links(tree.directories, replica)
-    return tree
-
-
-def _look_into(replica: Replica, directory: str, tree: _Tree, needed: Texts) -> list[str]:
-    """Add what one directory holds to `tree`. Return the directories in it to look into.
-
-    Raises `Refused` if it is nested too deeply.
-    """
-    if directory.count("/") > DEEPEST + _IN_TRASH:
-        raise Refused(
-            f"{replica.uri_of(directory[:_SHOWN])}… is nested more than {DEEPEST} directories deep:"
-            " neither Flink nor cpreplicate makes that. It was not searched. Find out who made it,"
-            " and remove it"
-        )
-    below = []
-    prefix = f"{directory}/" if directory else ""
-    listed = replica.storage.listing(replica.uri_of(directory) if directory else replica.root)
-    _add_files(listed, prefix, tree, needed)
-    for child in listed.others:
-        path = f"{prefix}{child.name}"
-        if child.is_link:
-            tree.left[path] = "a symbolic link"
-        elif not child.is_directory:
-            tree.files[path] = child
-        elif path in (*_LAID_OUT, OWN) or CHECKPOINT_NAME.fullmatch(path) or directory:
-            below.append(path)
-        else:
-            tree.left[path] = _NOT_OURS
-    tree.directories += below
-    return below
-
-
-def _add_files(listed: Listing, prefix: str, tree: _Tree, needed: Texts) -> None:
-    names, is_text = texts_among(listed.names)
-    paths = prefixed(prefix, names)
-    is_needed = np.zeros(len(is_text), np.bool_)
-    is_needed[is_text] = rows_of(paths, needed) >= 0
-    if is_needed.any():
-        tree.needed[prefix] = chosen(paths, is_needed[is_text])
-    for row in np.flatnonzero(~is_needed).tolist():
-        status = listed.status(row)
-        tree.files[f"{prefix}{status.name}"] = status
 
 
 def why_orphan(path: str, committed: tuple[str, ...], written: Container[str]) -> str | None:
@@ -385,13 +322,13 @@ def _time_of(stamp: str) -> float:
         return float("inf")
 
 
-def _emptied(tree: _Tree, orphans: set[str], trash: tuple[Action, ...]) -> Iterator[str]:
+def _emptied(tree: Tree, orphans: set[str], trash: tuple[Action, ...]) -> Iterator[str]:
     """Yield the directories that hold only what is removed, the deepest first.
 
     Those that every replica has stay.
     """
     gone = orphans.union(action.target for action in trash)
-    filled = {"", *_LAID_OUT, OWN}
+    filled = {"", *LAID_OUT, OWN}
     for path in (*tree.files, *tree.left, *tree.needed):
         directory = path.rpartition("/")[0] if path not in gone else ""
         while directory not in filled:

@@ -34,6 +34,8 @@ MODULES = {
     "References": "references",
     "ReferencesFile": "export",
     "Relocation": "relocation",
+    "Removal": "removal",
+    "RemovalOfAll": "removals",
     "Replicated": "replicated",
     "Report": "report",
     "Sweep": "sweep",

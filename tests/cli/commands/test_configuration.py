@@ -201,7 +201,7 @@ def test_a_scheme_and_a_local_path_are_no_place(directory):
         ),
         (
             "[options]\nall = true\n",
-            "Write it in [diff] or [promote] or [switch] or [unseal] or [verify]",
+            "Write it in [diff] or [forget] or [promote] or [switch] or [unseal] or",
         ),
         ('[options]\ncheckpoint = ["chk-1"]\n', "Write it in [promote] or [rebase] or [verify]"),
         ('[options]\nreport = "a.html"\n', "Write it in [diff] or [fleet] or [inspect] or [list]"),

@@ -27,6 +27,7 @@ WORDS = {
     "diff": ("dcA/JOB", "dcB"),
     "doctor": ("dcA/JOB", "dcB"),
     "fleet": ("jobs.toml", "--dry-run"),
+    "forget": ("dcB/JOB", "--dry-run", "--last-point"),
     "inspect": ("dcA/JOB",),
     "list": ("dcB",),
     "promote": ("dcB/JOB",),

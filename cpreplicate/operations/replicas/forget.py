@@ -1,0 +1,392 @@
+"""`forget`: remove replicas whole, of jobs that have a later life, or that are named.
+
+A job that starts under a new id has a new replica; the one of its earlier life stays. It is the
+newest point of its job to go back to until the later life has one: until then it is not removed,
+unless the operator states that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from cpreplicate.core import uri
+from cpreplicate.core.notify import Notify, named
+from cpreplicate.core.retention import Retention
+from cpreplicate.errors import (
+    CpreplicateError,
+    MetadataError,
+    NotThere,
+    Refused,
+    UsageError,
+)
+from cpreplicate.flink.control import FlinkControl
+from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
+from cpreplicate.operations.change.log_context import begin_job
+from cpreplicate.operations.change.target_root import refuse_no_replica
+from cpreplicate.operations.replicas.lives import Life, Named, life_of, read_names
+from cpreplicate.operations.replicas.replica_status import ReplicaStatus
+from cpreplicate.operations.replicas.replicas import ReplicaRef
+from cpreplicate.operations.replicas.status import status
+from cpreplicate.operations.upkeep import removal
+from cpreplicate.operations.upkeep.removal import Removal, RemovalRequest
+from cpreplicate.protocol import census, lease
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Sides
+
+AT_ONCE = 16  # replicas that are examined: most of the time each waits for a storage
+_DAY = 24 * 3600
+RemovalOutcome = Literal["removed", "can be removed", "stays", "failed"]
+Refuse = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class ForgetRequest:
+    """Which replicas are removed.
+
+    `ended`: only those whose job has ended, as a later life of it and its source show. `older_than`
+    is in seconds: only those whose newest checkpoint was completed before that. With `last_point`
+    also the newest point of a job, for one replica only. `leaves_others`: what is not
+    cpreplicate's stays, else nothing of such a replica is removed. `refuse` raises for a replica
+    from which a job runs.
+    """
+
+    ended: bool = False
+    older_than: float | None = None
+    last_point: bool = False
+    leaves_others: bool = False
+    dry_run: bool = False
+    lock_wait: float = 0.0
+    sides: Sides = field(default=Sides())
+    execution: ExecutionOptions = field(default=ExecutionOptions())
+    refuse: Refuse = lambda _replica: None
+
+
+@dataclass(frozen=True)
+class JobRemoval(JobResult[RemovalOutcome]):
+    """What became of a replica; `why` is why it may be removed, or why it stays."""
+
+    replica: str
+    why: str
+    removal: Removal | None = None
+
+
+@dataclass(frozen=True)
+class RemovalOfAll(JobResults[JobRemoval]):
+    """What became of each replica: those that failed first, then those that were removed."""
+
+    is_dry_run: bool
+
+
+class Candidate(NamedTuple):
+    """A replica that may be removed, and why: `later` is a later life that has a point.
+
+    `checkpoint` is its newest one, None without any.
+    """
+
+    replica: str
+    checkpoint: str | None
+    why: str
+    later: str | None = None
+
+
+class _Seen(NamedTuple):
+    """What was seen of a replica; the `life` of its job is None if it cannot be read."""
+
+    row: ReplicaStatus
+    life: Life | None
+
+
+def refuse_no_whole_replica(root: str, side: Side) -> None:
+    """Raise `UsageError` if REPLICA names a root, a TARGET_ROOT, a link, or a part of a replica.
+
+    What is not there passes.
+    """
+    if not uri.local_path(root).strip("/"):
+        raise UsageError(f"{root} is no replica: it is all of a filesystem. Nothing was removed")
+    status = side.storage(root).stat(root)
+    if status is not None and status.is_link:
+        raise UsageError(
+            f"{root} is a symbolic link. Nothing was removed. Give the directory that it leads to"
+        )
+    try:
+        refuse_no_replica(root, side)
+    except NotThere as error:
+        raise UsageError(f"{error}. `forget` removes a whole replica, and nothing else") from error
+
+
+def refuse_running(replica: str, clusters: Sequence[FlinkControl]) -> None:
+    """Raise `Refused` if a job that runs was restored from a replica, or writes there.
+
+    Raises as `FlinkRest.jobs` if a JobManager does not answer, and `MetadataError` if one reports a
+    job that is not understood: it may be such a job.
+    """
+    for cluster in clusters:
+        overview = cluster.jobs()
+        if problems := [*overview.unclear.values(), *overview.problems]:
+            raise MetadataError(f"a job may need {replica}, which was not removed: {problems[0]}")
+        for job in overview.jobs:
+            used = None if job.has_ended else _used(cluster, job.job_id, replica)
+            if used is not None:
+                raise Refused(
+                    f"the job {job.name} ({job.job_id}) at {cluster.url} was restored from, or"
+                    f" writes, {used}: it may need {replica}. Nothing was removed. If its own"
+                    " checkpoints reference nothing there, run without --flink"
+                )
+
+
+def _used(cluster: FlinkControl, job_id: str, replica: str) -> str | None:
+    """Return the checkpoint in a replica that a job was restored from or completed last.
+
+    One cluster may have many names. So only the end of the path is compared, from the name of the
+    replica on.
+    """
+    restored, newest = cluster.restored(job_id), cluster.newest_checkpoint(job_id)
+    paths = [restored.path if restored else None, newest.path if newest else None]
+    step = f"/{uri.name(replica)}/"
+    return next((path for path in paths if path is not None and step in f"{path}/"), None)
+
+
+def candidate(replica: str, request: ForgetRequest) -> Candidate:
+    """Return why a replica may be removed. Raise `Refused` if it must stay. Nothing is changed.
+
+    Costs a small read for each replica in its TARGET_ROOT, and some for those of its job's name.
+    """
+    sides = request.sides
+    refuse_no_whole_replica(replica, sides.target)
+    seen = _seen([replica, *_namesakes(replica, sides.target)], sides)
+    if not seen or seen[0].row.observed.replica != replica:
+        return Candidate(replica, None, "nothing but its directory is left")
+    chosen = _decided(seen[0], seen[1:], request)
+    if isinstance(chosen, str):
+        raise Refused(f"{replica} stays as it is: {chosen}. Nothing was removed")
+    return chosen
+
+
+def forget(chosen: Candidate, request: ForgetRequest, notify: Notify) -> Removal:
+    """Remove a replica, or with `dry_run` return what would be removed. Raises as `remove`."""
+    asked = RemovalRequest(
+        chosen.replica,
+        request.leaves_others,
+        request.lock_wait,
+        request.sides,
+        request.execution,
+    )
+
+    def allow(replica: Replica, state: State) -> None:
+        _refuse_changed(chosen, replica, state)
+        request.refuse(replica.root)
+
+    if request.dry_run:
+        return replace(removal.check(asked, allow), why=chosen.why)
+    return replace(removal.remove(asked, allow, notify), why=chosen.why)
+
+
+def candidates(replicas: Sequence[str], request: ForgetRequest) -> list[JobRemoval | Candidate]:
+    """Return which of these replicas may be removed, and of the others why they stay."""
+    if request.last_point:
+        raise UsageError("--last-point is for one replica, which is given by its path or id")
+    seen = _seen(replicas, request.sides)
+    return [_one_of_many(each, _others(each, seen), request) for each in seen]
+
+
+def forget_all(
+    chosen: Sequence[JobRemoval | Candidate], request: ForgetRequest, notify: Notify
+) -> RemovalOfAll:
+    """Remove replicas, one after the other. What fails is in its result."""
+    stay = [each for each in chosen if isinstance(each, JobRemoval)]
+    going = [each for each in chosen if isinstance(each, Candidate)]
+    done = [_forgotten(each, request, notify) for each in going]
+    done.sort(key=lambda each: not each.exit_code)
+    return RemovalOfAll((*done, *stay), request.dry_run)
+
+
+def _forgotten(chosen: Candidate, request: ForgetRequest, notify: Notify) -> JobRemoval:
+    name = uri.name(chosen.replica)
+    begin_job(name)
+    job = JobRemoval(name, "removed", chosen.replica, chosen.why)
+    try:
+        removed = forget(chosen, request, named(name, notify))
+    except Exception as error:  # noqa: BLE001  # it concerns this replica only
+        return failed(job, "failed", error)
+    return replace(job, outcome="can be removed" if request.dry_run else "removed", removal=removed)
+
+
+def _refuse_changed(chosen: Candidate, replica: Replica, state: State) -> None:
+    """Raise `Refused` if a replica was changed since it was chosen, or what it was chosen for."""
+    if state.census.newest not in (None, chosen.checkpoint):
+        raise Refused(
+            f"{replica.root} was replicated into meanwhile: its newest checkpoint is"
+            f" {state.census.newest}. Nothing was removed. Its job runs"
+        )
+    later = chosen.later
+    if later is not None and census.take(Replica(later, replica.side)).newest is None:
+        raise Refused(
+            f"{later} holds no checkpoint any more, so {replica.root} has the newest point of its"
+            " job. Nothing was removed. Run again"
+        )
+
+
+def _namesakes(replica: str, side: Side) -> list[str]:
+    """Return the other replicas in the same TARGET_ROOT whose jobs have the same name."""
+    own, *_ = read_names([replica], side)
+    if own.record is None:
+        return []
+    above = uri.parent(replica)
+    children = side.storage(above).list(above)
+    places = [uri.join(above, each.name) for each in children if each.is_directory]
+    known = read_names([place for place in places if place != replica], side)
+    name = own.record.name
+    return [each.replica for each in known if each.record is not None and each.record.name == name]
+
+
+def _seen(replicas: Sequence[str], sides: Sides) -> list[_Seen]:
+    """Return what is there of these replicas, in this order. Sources are asked for seconds only."""
+    refs = [ReplicaRef(replica, is_found=True) for replica in replicas]
+    rows = status(refs, sides, is_urgent=True).replicas
+    with ThreadPoolExecutor(AT_ONCE, "lives") as pool:
+        return list(pool.map(lambda row: _Seen(row, _life(row, sides.target)), rows))
+
+
+def _life(row: ReplicaStatus, side: Side) -> Life | None:
+    try:
+        found = Named(row.observed.replica, row.recorded)
+        return life_of(found, side, row.observed.source_newest)
+    except (CpreplicateError, OSError):
+        return None
+
+
+def _others(one: _Seen, seen: Sequence[_Seen]) -> list[_Seen]:
+    """Return the other replicas of the same name; one without a name has none."""
+    if one.row.recorded is None:
+        return []
+    name = one.row.recorded.name
+    return [
+        each
+        for each in seen
+        if each is not one and each.row.recorded is not None and each.row.recorded.name == name
+    ]
+
+
+def _one_of_many(
+    one: _Seen, others: Sequence[_Seen], request: ForgetRequest
+) -> JobRemoval | Candidate:
+    replica = one.row.observed.replica
+    reason = _keeps_points(one.row, request)
+    chosen = reason or _decided(one, others, request)
+    if isinstance(chosen, Candidate):
+        return chosen
+    return JobRemoval(uri.name(replica), "stays", replica, chosen)
+
+
+def _keeps_points(row: ReplicaStatus, request: ForgetRequest) -> str | None:
+    """Return that a replica keeps points by policy: who removes many states an age, too."""
+    kept = row.retention.retention if row.retention is not None else Retention()
+    if request.older_than is not None or kept.is_as_much_as(Retention()):
+        return row.retention_error
+    return f"it keeps points ({kept.short}), and no --older-than was given"
+
+
+def _decided(one: _Seen, others: Sequence[_Seen], request: ForgetRequest) -> Candidate | str:
+    """Return a replica that may be removed, or why it stays."""
+    row, life = one
+    reason = next(_reasons(one, others, request), None)
+    if reason is not None:
+        return reason
+    later = _later(life, others)
+    if later is not None:
+        why = f"{later.named.job} is a later life of its job, and holds {later.checkpoint}"
+        return Candidate(row.observed.replica, row.checkpoint, why, later.named.replica)
+    if row.checkpoint is None:
+        return Candidate(row.observed.replica, None, "it holds no checkpoint")
+    return Candidate(row.observed.replica, row.checkpoint, "--last-point was given")
+
+
+def _reasons(one: _Seen, others: Sequence[_Seen], request: ForgetRequest) -> Iterator[str]:
+    """Yield why a replica stays."""
+    row, life = one
+    if row.sealed is not None:
+        yield f"it is sealed {row.sealed}, so a job may use its files"
+    if row.observed.last_error is not None or life is None:
+        yield row.observed.last_error or "when its job completed checkpoints cannot be read"
+    later = _later(life, others)
+    if request.ended and (reason := _runs(row, later)) is not None:
+        yield f"whether its job has ended is not known: {reason}"
+    if request.older_than is not None and not _is_older(row, request):
+        days = request.older_than / _DAY
+        yield f"nothing shows that its newest checkpoint is older than {days:g} days"
+    if row.checkpoint is not None and later is None and not request.last_point:
+        yield (
+            f"{row.checkpoint} is the newest point of its job"
+            f"{_named(row)}, and no replica in the same TARGET_ROOT is known to be of a later life"
+            " of that job and to hold one"
+        )
+    copies = [each for each in others if each.life is not None and _is_copy(each.life, life)]
+    if copies:
+        yield (
+            f"{copies[0].row.observed.replica} has the same replica id, so one is a copy of the"
+            " other, and may reference its files"
+        )
+
+
+def _named(row: ReplicaStatus) -> str:
+    return f" {row.recorded.name}" if row.recorded is not None else ", of which no name is recorded"
+
+
+def _is_copy(other: Life, life: Life | None) -> bool:
+    return life is not None and None is not other.replica_id == life.replica_id
+
+
+def _later(life: Life | None, others: Sequence[_Seen]) -> Life | None:
+    """Return the newest later life of a job that has a point to go back to, None without one.
+
+    It began after the last checkpoint of this one, and its source has the same root: else it may be
+    another job of the same name.
+    """
+    found = [
+        each.life
+        for each in others
+        if life is not None
+        and each.life is not None
+        and _has_point(each.row)
+        and each.life.roots & life.roots
+        and each.life.begin > life.last
+    ]
+    return max(found, key=lambda each: each.end, default=None)
+
+
+def _has_point(row: ReplicaStatus) -> bool:
+    """Return whether nothing is known that is in the way of a promotion, but for a run at work."""
+    is_readable = row.observed.last_error is None and row.refusal is None
+    return is_readable and row.checkpoint is not None and not row.is_damaged
+
+
+def _runs(row: ReplicaStatus, later: Life | None) -> str | None:
+    """Return why it is not known that the job of a replica has ended, None if it has.
+
+    It has if its source answers, and has no checkpoint, or none since a later life began.
+    """
+    if not row.is_source_known:
+        return f"its source does not answer: {row.source_error}"
+    newest = row.observed.source_newest
+    if newest is None or (later is not None and newest.is_dated):
+        return None
+    return "its source holds a checkpoint, and no later life is known to have begun since"
+
+
+def _is_older(row: ReplicaStatus, request: ForgetRequest) -> bool:
+    """Return whether the newest checkpoint is old, or without one everything that is recorded."""
+    assert request.older_than is not None
+    now = time.time()
+    if row.checkpoint is not None:
+        age = row.age(now)
+        return age is not None and age > request.older_than
+    replica = Replica(row.observed.replica, request.sides.target)
+    files = {name: file for name, file in replica.own_files().items() if name[:5] != lease.NAME}
+    times = [file.dated for file in files.values()]
+    return all(time_ is not None and now - time_ > (request.older_than or 0) for time_ in times)

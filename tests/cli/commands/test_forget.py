@@ -1,0 +1,95 @@
+"""`forget`: what it asks, prints and returns."""
+
+import json
+
+import pytest
+
+from tests.support.commandline import printed, run
+from tests.support.jobs import JOB
+from tests.support.replicas import FILES, paths, synced
+from tests.support.roots import FIRST, HOUR, NOON, SECOND, Roots
+
+
+@pytest.fixture
+def roots(tmp_path):
+    """Two lives of orders, and another job."""
+    roots = Roots(tmp_path)
+    roots.add(FIRST, "orders", NOON, NOON + HOUR)
+    roots.add(SECOND, "orders", NOON + 2 * HOUR, NOON + 3 * HOUR)
+    roots.add("2d" * 16, "clicks")
+    return roots
+
+
+def left(roots):
+    return {each.name for each in roots.targets.iterdir()}
+
+
+def test_one_replica_is_removed_and_reported(roots):
+    words = ("forget", roots.targets / FIRST, "--output", "json")
+    dry = run(*words, "--dry-run").json()
+    assert left(roots) == {FIRST, SECOND, "2d" * 16}
+    done = run(*words, "--yes").json()
+    assert left(roots) == {SECOND, "2d" * 16}
+    assert (dry["done"], done["done"], dry["checkpoints"]) == (False, True, ["chk-1"])
+    assert (dry["files"], dry["bytes"]) == (done["files"], done["bytes"])
+    assert f"{SECOND} is a later life of its job" in done["why"]
+
+
+def test_the_earlier_lives_of_a_job_are_removed_by_its_name(roots):
+    text = run("forget", "--job", "orders", roots.targets, "--yes").out
+    assert left(roots) == {SECOND, "2d" * 16}
+    assert "1 of 2 replicas removed" in text
+    ended = run("forget", "--job", "orders", roots.targets, "--yes")
+    assert (ended.code, left(roots)) == (6, {SECOND, "2d" * 16})
+    assert "is the newest point of its job orders" in ended.message
+
+
+def test_of_all_those_that_may_go_are_removed(roots):
+    words = ("forget", "--all", "--older-than", "30d", roots.targets, "--output", "json")
+    dry = run(*words, "--dry-run").json()
+    assert {job["name"]: job["outcome"] for job in dry["jobs"]} == {
+        FIRST: "can be removed",
+        SECOND: "stays",
+        "2d" * 16: "stays",
+    }
+    assert run(*words, "--yes").json()["jobs"][0]["outcome"] == "removed"
+    assert left(roots) == {SECOND, "2d" * 16}
+
+
+def test_of_all_one_that_fails_makes_the_exit_code_3(roots):
+    (roots.targets / FIRST / "shared" / "theirs").write_text("of somebody")
+    words = ("forget", "--all", "--older-than", "30d", "--yes", roots.targets)
+    ended = run(*words, "--output", "json")
+    assert (ended.code, json.loads(ended.out)["jobs"][0]["exit_code"]) == (3, 6)
+
+
+def test_without_a_terminal_it_needs_yes(roots):
+    ended = run("forget", roots.targets / FIRST)
+    assert (ended.code, left(roots)) == (2, {FIRST, SECOND, "2d" * 16})
+    assert "Give --yes, or --dry-run" in ended.message
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ROOT"],
+        ["ROOT/"],
+        [""],
+        ["/"],
+        ["//"],
+        ["ROOT/JOB/"],
+        ["ROOT/JOB/chk-1"],
+        ["--all", "ROOT"],
+        ["--all", "--ended", "--job", "orders", "ROOT"],
+        ["--all", "--ended", "--last-point", "ROOT"],
+        ["--all", "--older-than", "1d", "ROOT/JOB"],
+        ["--job", "", "ROOT"],
+    ],
+)
+def test_what_an_empty_variable_leaves_of_a_command_is_a_mistake(tmp_path, words):
+    synced(tmp_path, {1: FILES})
+    before = paths(tmp_path)
+    given = [word.replace("ROOT", f"{tmp_path}/dcB").replace("JOB", JOB) for word in words]
+    last = [] if "--all" in words else ["--last-point"]
+    assert printed("forget", *given, *last, "--yes").returncode == 2
+    assert paths(tmp_path) == before
