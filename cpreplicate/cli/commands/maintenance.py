@@ -116,7 +116,7 @@ def forget(replica: str, job: str | None, every: bool, output: Any, **values: An
         return _forget_many(_places(place, request.sides), request, notify, output, values)
     if job is not None:
         chosen = select_replica(place, job, request.sides.target, request.sides.source)
-        if chosen.others and not request.last_point:
+        if chosen.others:
             return _forget_many((*chosen.others, chosen.replica), request, notify, output, values)
         place = chosen.replica
     return _forget_one(place, request, notify, output, values)

@@ -44,6 +44,11 @@ def test_the_earlier_lives_of_a_job_are_removed_by_its_name(roots):
     assert "is the newest point of its job orders" in ended.message
 
 
+def test_the_name_of_several_replicas_does_not_choose_one_whose_last_point_goes(roots):
+    words = ("forget", "--job", "orders", roots.targets, "--yes", "--last-point")
+    assert (run(*words).code, left(roots)) == (2, {FIRST, SECOND, "2d" * 16})
+
+
 def test_of_all_those_that_may_go_are_removed(roots):
     words = ("forget", "--all", "--older-than", "30d", roots.targets, "--output", "json")
     dry = run(*words, "--dry-run").json()
