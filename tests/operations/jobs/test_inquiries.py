@@ -5,6 +5,7 @@ from collections import Counter
 
 from cpreplicate.core.clock import MACHINE
 from cpreplicate.operations.jobs.inquiries import Inquiries
+from cpreplicate.storage.waiting.side_call import SideCall
 from tests.support.killing import wait_until
 from tests.support.waiting import PATIENCE
 
@@ -61,3 +62,29 @@ def test_questions_without_room_are_asked_when_others_end_or_the_next_time():
     patient = Inquiries(PATIENCE, MACHINE, most=2)
     patient.ask(questions.all)
     assert questions.begun.total() == 5
+
+
+def test_those_that_do_not_answer_hold_up_no_one_who_does():
+    asked: Counter[str] = Counter()
+    silent = {f"silent-{number}": lambda: None for number in range(300)}
+    healthy = {
+        f"healthy-{number}": lambda number=number: asked.update([f"healthy-{number}"])
+        for number in range(30)
+    }
+
+    def answered(call, _name):
+        """Make the calls to those that answer at once, and leave the others under way."""
+        begun = SideCall(call)
+        if call in healthy.values():
+            begun.run()
+        return begun
+
+    inquiries = Inquiries(1e-9, MACHINE, answered, most=10)
+    for _ in range(4):
+        inquiries.ask({**silent, **healthy})
+    assert inquiries.pending <= 40
+    asked.clear()
+    inquiries = Inquiries(1e-9, MACHINE, answered, most=400)
+    for number in range(1, 4):
+        inquiries.ask({**silent, **healthy})
+        assert set(asked.values()) == {number}
