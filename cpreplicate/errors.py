@@ -6,6 +6,7 @@ A message states what happened, to which path, and what the operator can do. The
 
 from __future__ import annotations
 
+import errno
 from typing import Literal
 
 Obstacle = Literal["link", "no_marker", "foreign", "gone"]
@@ -55,6 +56,10 @@ class Sealed(Refused):
     obstacle: Obstacle | None = None
 
 
+class NotNewer(Refused):
+    """The replica holds a newer checkpoint than the one that is to be replicated."""
+
+
 class Obstructed(Refused):
     """Every command that changes the replica is refused, also `promote`, because of `obstacle`."""
 
@@ -95,6 +100,10 @@ class Cancelled(CpreplicateError):
     """A program that uses `cpreplicate.api` cancelled what it had begun."""
 
     exit_code = 130
+
+
+class Unanswered(CpreplicateError):
+    """A service did not answer a call, for a reason that may be over at the next one."""
 
 
 class NotThere(CpreplicateError):
@@ -152,8 +161,12 @@ class SwitchUnclear(CpreplicateError):
 
 
 def exit_code_of(error: Exception) -> int:
-    """Return the exit code for an exception: its own, or 1 for an unexpected one."""
-    return int(getattr(error, "exit_code", 1))
+    """Return the exit code for an exception: its own, or 1 for an unexpected one.
+
+    A full disk or quota is that of `NoSpace`, wherever it is met.
+    """
+    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return int(getattr(error, "exit_code", NoSpace.exit_code if is_full else 1))
 
 
 def obstacle_of(error: BaseException) -> Obstacle | None:

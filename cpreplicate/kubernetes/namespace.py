@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from cpreplicate.errors import CpreplicateError, Refused, UsageError
+from cpreplicate.errors import CpreplicateError, Refused, Unanswered, UsageError
 
 _GROUP, _VERSION, _PLURAL = "flink.apache.org", "v1beta1", "flinkstatesnapshots"
 _SECONDS = (5.0, 20.0)  # to connect, and for an answer
 _PAGE = 500  # objects of an answer to a list
+_MOST_PAGES = 1000
 _NOT_FOUND = 404
 _IN_A_POD = "KUBERNETES_SERVICE_HOST"
 
@@ -21,11 +22,15 @@ class _Gone(CpreplicateError):
     """The object, or the resource, is not there."""
 
 
+class _Conflict(Refused):
+    """There is another object of this name."""
+
+
+# What else is answered concerns one object: a policy or a webhook may refuse it with any status.
 _KINDS: Mapping[int | None, type[CpreplicateError]] = {
-    400: Refused,
+    401: CpreplicateError,
     _NOT_FOUND: _Gone,
-    409: Refused,
-    422: Refused,
+    409: _Conflict,
 }
 
 
@@ -39,30 +44,36 @@ class Namespace:
         """Return the objects with these labels."""
         found: list[dict[str, Any]] = []
         more = ""
-        while True:
+        for _ in range(_MOST_PAGES):
             page = self._call(
                 "list_namespaced_custom_object",
                 label_selector=selector,
                 limit=_PAGE,
                 _continue=more,
             )
-            found += page["items"]
-            more = page["metadata"].get("continue", "")
+            try:
+                found += list(page["items"])
+                more = page["metadata"].get("continue") or ""
+            except (TypeError, KeyError, AttributeError) as error:
+                raise _odd("a list") from error
             if not more:
                 return found
+        raise _odd(f"a list of more than {_MOST_PAGES} pages")
 
     def create(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object, and return it.
 
         Raises `Refused` if it is this object that the server refuses: there is another one of its
-        name, or a field is invalid.
+        name, a field is invalid, or a policy denies it. Raises `Unanswered` as the other methods.
         """
-        created: dict[str, Any] = self._call("create_namespaced_custom_object", body=dict(manifest))
+        created = self._call("create_namespaced_custom_object", body=dict(manifest))
+        if not isinstance(created, dict):
+            raise Refused(str(_odd("an object that was created")))
         return created
 
     def delete(self, name: str, uid: str) -> None:
         """Delete the object of this name, if it is still the one with this uid."""
-        with suppress(_Gone, Refused):  # the latter: another one has its name by now
+        with suppress(_Gone, _Conflict):  # the latter: another one has its name by now
             self._call(
                 "delete_namespaced_custom_object", name=name, body={"preconditions": {"uid": uid}}
             )
@@ -86,11 +97,11 @@ class Namespace:
                 **values,
             )
         except ApiException as error:
-            kind = _KINDS.get(error.status, CpreplicateError)
+            kind = _KINDS.get(error.status, Refused)
             raise kind(self._explained(error.status, error.body, error.reason)) from error
         except HTTPError as error:
             cause = getattr(error, "reason", None) or error
-            raise CpreplicateError(
+            raise Unanswered(
                 f"the API server of Kubernetes does not answer: {type(cause).__name__}"
             ) from error
 
@@ -121,13 +132,20 @@ def connect(namespace: str) -> Namespace:
         if "KUBECONFIG" not in os.environ and _IN_A_POD in os.environ:
             config.load_incluster_config()
         else:
-            config.load_kube_config()
+            config.load_kube_config(os.environ.get("KUBECONFIG") or None)
     except (config.ConfigException, OSError) as error:
         raise UsageError(
             f"--kubernetes-snapshots: no access to a cluster of Kubernetes: {error}. Run in a pod"
             " with a service account, or set KUBECONFIG"
         ) from error
     return Namespace(namespace, kubernetes.client.CustomObjectsApi())
+
+
+def _odd(what: str) -> CpreplicateError:
+    return CpreplicateError(
+        f"what answers as the API server of Kubernetes returned no such thing as {what}. Check what"
+        " lies between it and this process"
+    )
 
 
 def _message(body: object) -> str:

@@ -2,9 +2,10 @@
 
 import pytest
 import yaml
+from kubernetes.client.exceptions import ApiException
 
-from cpreplicate.errors import CpreplicateError, UsageError
-from cpreplicate.kubernetes import connect
+from cpreplicate.errors import CpreplicateError, Refused, UsageError
+from cpreplicate.kubernetes import Namespace, connect
 
 
 @pytest.fixture
@@ -38,3 +39,37 @@ def test_without_a_kubeconfig_the_message_names_what_is_needed(tmp_path, monkeyp
     with pytest.raises(UsageError, match="KUBECONFIG"):
         connect("flink")
     assert capfd.readouterr().out == ""
+
+
+class Answering:
+    """A client of Kubernetes whose methods return or raise what a test says."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __getattr__(self, _verb):
+        def call(*_words, **_values):
+            if isinstance(self.answer, Exception):
+                raise self.answer
+            return self.answer
+
+        return call
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["<html>", {}, None, {"items": None, "metadata": {}}, {"items": [], "metadata": None}],
+)
+def test_an_odd_list_is_an_error(answer):
+    with pytest.raises(CpreplicateError, match="returned no such thing as a list"):
+        Namespace("flink", Answering(answer)).listed("a=b")
+
+
+@pytest.mark.parametrize("status", [403, 413, 422, 429, 500])
+def test_what_a_policy_denies_concerns_one_object_and_deletes_nothing_silently(status):
+    namespace = Namespace("flink", Answering(ApiException(status=status, reason="no")))
+    with pytest.raises(Refused):
+        namespace.create({})
+    with pytest.raises(Refused):
+        namespace.delete("x", "uid")
+    Namespace("flink", Answering(ApiException(status=409))).delete("x", "uid")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from cpreplicate.core import uri
 from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify
-from cpreplicate.errors import CpreplicateError, Refused
+from cpreplicate.errors import CpreplicateError, Refused, Unanswered, described
 from cpreplicate.operations.jobs.restore_point import RestorePoint
 from cpreplicate.storage.waiting.side_call import in_thread
 
@@ -25,6 +25,8 @@ _NO_LABEL = re.compile("[^A-Za-z0-9_.-]")
 _PAUSE = 1.0  # seconds between two looks at what the service observed
 _LIST_AGAIN = 600.0  # seconds: others may have deleted or created objects meanwhile
 _RETRY = 10.0  # seconds after a failure
+_MOST_UNANSWERED = 3  # calls in a row: the next ones would not be answered either
+_MOST_LINES = 20
 
 
 class Objects(Protocol):
@@ -128,6 +130,7 @@ class SnapshotKeeper:
         self._kept: dict[str, list[Kept]] = {}
         self._list_at = 0.0
         self._behind = self._failures = 0
+        self._refused: set[str] = set()  # replicas
         self._stopping = threading.Event()
 
     def __enter__(self) -> SnapshotKeeper:
@@ -143,60 +146,103 @@ class SnapshotKeeper:
         return SnapshotCounts(self._behind, self._failures)
 
     def update(self) -> bool:
-        """Make the objects of all jobs current. Return whether that succeeded."""
+        """Make the objects of all jobs current, each by itself. Return whether that succeeded.
+
+        Raises nothing: what Kubernetes answers may be odd.
+        """
+        problems: list[str] = []
         try:
-            self._list()
             points = self._points()
-            due = [(each, change) for each in points if (change := self._change(each)) is not None]
-            self._behind = len(due) + sum(each.starting is None for each in points)
-            problems = [problem for each, change in due if (problem := self._apply(each, change))]
-        except CpreplicateError as error:  # it would be that of each further call
-            self._failed([f"FlinkStateSnapshots are not current: {error}"])
-            return False
+            self._count_behind(points)
+            problems += self._list()
+            self._count_behind(points)
+            self._apply_all(points, problems)
+        except Exception as error:  # noqa: BLE001  # the thread goes on; it concerns each object
+            problems.append(f"FlinkStateSnapshots are not current: {described(error)}")
         self._failed(problems)
         return not problems
+
+    def _count_behind(self, points: Sequence[RestorePoint]) -> None:
+        self._behind = sum(
+            each.starting is None or self._change(each) is not None for each in points
+        )
+
+    def _apply_all(self, points: Sequence[RestorePoint], problems: list[str]) -> None:
+        """Apply what is due, what failed last time at last; add what is in the way.
+
+        Raises `CpreplicateError` for what would be in the way of each further call.
+        """
+        unanswered = 0
+        for point in sorted(points, key=lambda each: each.replica in self._refused):
+            if (change := self._change(point)) is None:
+                continue
+            try:
+                self._apply(change)
+            except Exception as error:  # it concerns this job only
+                self._refused.add(point.replica)
+                if _is_of_all(error):
+                    raise
+                unanswered = unanswered + 1 if isinstance(error, Unanswered) else 0
+                reason = described(error)
+                problems.append(f"{point.name}: its FlinkStateSnapshot is not current: {reason}")
+                if unanswered >= _MOST_UNANSWERED:
+                    return
+            else:
+                self._refused.discard(point.replica)
+                self._behind -= 1
+                unanswered = 0
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             pause = _PAUSE if self.update() else _RETRY
             self._stopping.wait(pause)
 
-    def _list(self) -> None:
-        """List the objects of cpreplicate, unless that was done not long ago."""
-        now = self._clock.monotonic()
+    def _list(self) -> list[str]:
+        """List the objects of cpreplicate, unless that was done not long ago.
+
+        Returns what is wrong with single ones.
+        """
+        now, problems = self._clock.monotonic(), list[str]()
         if now < self._list_at:
-            return
+            return problems
         kept: dict[str, list[Kept]] = {}
         selector = ",".join(f"{key}={value}" for key, value in _OURS.items())
         for found in self._objects.listed(selector):
-            replica = found["metadata"].get("labels", {}).get(_REPLICA)
-            if replica is not None:
-                kept.setdefault(replica, []).append(_kept(found))
+            try:
+                replica = (found["metadata"].get("labels") or {}).get(_REPLICA)
+                if replica is not None:
+                    kept.setdefault(str(replica), []).append(_kept(found))
+            except (TypeError, KeyError, AttributeError) as error:
+                problems.append(f"a FlinkStateSnapshot cannot be read: {type(error).__name__}")
         self._kept, self._list_at = kept, now + _LIST_AGAIN
+        return problems
 
     def _change(self, point: RestorePoint) -> Change | None:
         return change_of(point, self._kept.get(label_of(point.replica), ()))
 
-    def _apply(self, point: RestorePoint, change: Change) -> str | None:
-        """Create, then delete, and note what is there then. Return what is in the way of that."""
+    def _apply(self, change: Change) -> None:
+        """Create, then delete, and note what is there then."""
         kept = self._kept.setdefault(label_of(change.replica), [])
         if change.create is not None:
-            try:
-                created = self._objects.create(change.create)
-            except Refused as error:  # it concerns this job only
-                return f"{point.name}: its FlinkStateSnapshot is not current: {error}"
-            kept.append(_kept(created))
+            kept.append(_kept(self._objects.create(change.create)))
         for each in change.delete:
             self._objects.delete(each.name, each.uid)
             kept.remove(each)
-        self._behind -= 1
-        return None
 
     def _failed(self, problems: Sequence[str]) -> None:
-        for line in problems:
-            self._failures += 1
+        if problems:
+            self._failures += len(problems)
             self._list_at = 0.0  # what is there now is listed before it is trusted
+        for line in problems[:_MOST_LINES]:
             self._warn(line)
+        if len(problems) > _MOST_LINES:
+            self._warn(f"{len(problems)} FlinkStateSnapshots are not current")
+
+
+def _is_of_all(error: Exception) -> bool:
+    """Return whether a failure would be that of each further call, such as a missing CRD."""
+    is_of_one = isinstance(error, (Refused, Unanswered))
+    return isinstance(error, CpreplicateError) and not is_of_one
 
 
 def _kept(found: Mapping[str, Any]) -> Kept:

@@ -7,7 +7,7 @@ import pytest
 
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import Starting
-from cpreplicate.errors import CpreplicateError, Refused
+from cpreplicate.errors import CpreplicateError, Refused, Unanswered
 from cpreplicate.operations.jobs.restore_point import RestorePoint
 from cpreplicate.operations.jobs.restore_state import RestoreState
 from cpreplicate.operations.jobs.snapshots import (
@@ -262,3 +262,66 @@ def test_any_name_of_a_job_has_a_valid_label_of_its_own(name):
     names = [each["cpreplicate/job-name"] for each in labels]
     assert all(re.fullmatch(valid, each) for each in names)
     assert names[0] != names[1]
+
+
+class Odd(InMemory):
+    """A namespace some of whose answers are odd."""
+
+    def __init__(self):
+        super().__init__()
+        self.refused, self.items = {}, []
+
+    def listed(self, selector):
+        return [*self.items, *super().listed(selector)]
+
+    def create(self, manifest):
+        error = self.refused.get(manifest["metadata"]["annotations"]["cpreplicate/job-name"])
+        if isinstance(error, Exception):
+            raise error
+        made = super().create(manifest)
+        return made if error is None else error
+
+
+@pytest.mark.parametrize("error", [Refused("403"), Unanswered("no answer"), {}, "<html>", []])
+def test_an_object_that_fails_is_counted_and_holds_up_no_other(error):
+    odd = Odd()
+    odd.refused["orders"] = error
+    kept = Keeper(odd)
+    others = [point(1, replica=f"{REPLICA}{n}", name=f"job-{n}") for n in range(3)]
+    assert not kept.update(point(1), *others)
+    assert kept.keeper.counts() == SnapshotCounts(behind=1, failures=1)
+    assert {f"{each.replica}/chk-1" for each in others} <= set(odd.paths())
+    del odd.refused["orders"]
+    odd.objects = {}
+    assert kept.update(point(1), *others)
+    assert kept.keeper.counts() == SnapshotCounts(behind=0, failures=1)
+
+
+@pytest.mark.parametrize("item", [None, {}, 7, {"metadata": {"labels": None}}])
+def test_an_odd_object_in_a_list_hides_no_other(item):
+    odd = Odd()
+    odd.items = [item]
+    kept = Keeper(odd)
+    kept.update(point(1))
+    assert odd.paths() == [f"{REPLICA}/chk-1"]
+    assert kept.keeper.counts().behind == 0
+
+
+@pytest.mark.parametrize("error", [TypeError("odd"), CpreplicateError("a proxy answers")])
+def test_a_list_that_cannot_be_read_leaves_all_jobs_behind_and_is_tried_again(namespace, error):
+    kept = Keeper(namespace)
+    namespace.error = error
+    assert not kept.update(point(1))
+    assert kept.keeper.counts() == SnapshotCounts(behind=1, failures=1)
+    namespace.error = None
+    assert kept.update(point(1))
+
+
+def test_a_server_that_does_not_answer_is_asked_a_few_times_and_the_others_first_the_next_time():
+    odd = Odd()
+    points = [point(1, replica=f"{REPLICA}{n}", name=f"job-{n}") for n in range(9)]
+    odd.refused = {f"job-{n}": Unanswered("no answer") for n in range(5)}
+    kept = Keeper(odd)
+    for _ in range(3):
+        assert not kept.update(*points)
+    assert len(odd.paths()) == 4
