@@ -5,45 +5,70 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-# Seconds. The REST API of Flink dates a checkpoint by its last acknowledgement, a file system by
-# the write of its `_metadata`, which comes later.
-_SAME = 1.0
+_SAME = 1.0  # seconds: some calls of a storage return whole seconds of the same time
+UNNUMBERED = 0  # the number of a savepoint, whose name has none; Flink counts checkpoints from 1
 
 
 class Newest(NamedTuple):
     """The newest completed checkpoint of a source or a replica.
 
     `completed` is the time at which it was completed at the source, in seconds since the epoch; 0
-    if the storage does not date it. `is_dated`: it is by the clock of the source. Else it is not
-    known, or another storage's, and says nothing of which checkpoint is newer.
+    if the storage does not date it. `is_dated`: it is by the clock of the source's storage. Else it
+    is not known, or by another clock, and says nothing of which checkpoint is newer. `acknowledged`
+    is the time by Flink's clock, if Flink reported it.
     """
 
     checkpoint_id: int
     completed: float
     is_dated: bool = True
+    acknowledged: float | None = None
 
     def is_older(self, other: Newest) -> bool:
-        """Return whether `other` was completed later. The number decides if one is not dated."""
-        if self.completed > 0 and other.completed > 0:
-            return self.completed < other.completed
+        """Return whether `other` has a higher number."""
         return self.checkpoint_id < other.checkpoint_id
+
+    def is_same(self, other: Newest) -> bool:
+        """Return whether it is certainly the same: by its number, and a clock that dated both."""
+        if self == other:
+            return True
+        return self.checkpoint_id == other.checkpoint_id and _later(self, other) == 0
+
+    @property
+    def clocks_apart(self) -> float | None:
+        """The seconds by which Flink dates it later than the storage, if both do."""
+        if self.acknowledged is None or not self.is_dated or self.completed <= 0:
+            return None
+        return self.acknowledged - self.completed
+
+
+def reported(checkpoint_id: int, acknowledged: float) -> Newest:
+    """Return a checkpoint as Flink reports it, which knows nothing of the storage's clock."""
+    return Newest(checkpoint_id, acknowledged, is_dated=False, acknowledged=acknowledged)
 
 
 def is_behind(source: Newest | None, replica: Newest | None) -> bool:
     """Return whether the source has a checkpoint that is newer than the replica's.
 
-    A job that is started from scratch uses a number a second time: then the times differ, if both
-    are known. A lower number that was completed before is no newer one: the replica holds a
-    savepoint that the job took after its newest checkpoint.
+    A job that is started from scratch uses a number a second time: then the times differ, if one
+    clock dated both. Times of two clocks are not compared. A lower number that was completed before
+    is no newer one: the replica holds a savepoint that the job took after its newest checkpoint.
     """
     if source is None:
         return False
     if replica is None or source.checkpoint_id > replica.checkpoint_id:
         return True
-    are_dated = source.is_dated and replica.is_dated
+    later = _later(source, replica)
     if source.checkpoint_id < replica.checkpoint_id:
-        return not (are_dated and 0 < source.completed <= replica.completed)
-    return are_dated and 0 < replica.completed < source.completed - _SAME
+        return later is None or later > 0
+    return later is not None and later > _SAME
+
+
+def _later(one: Newest, other: Newest) -> float | None:
+    """Return by how many seconds `one` is later, by a clock that dated both; None if none did."""
+    if one.acknowledged is not None and other.acknowledged is not None:
+        return one.acknowledged - other.acknowledged
+    is_dated = one.is_dated and other.is_dated and one.completed > 0 and other.completed > 0
+    return one.completed - other.completed if is_dated else None
 
 
 def lag_seconds(source: Newest | None, replica: Newest | None, now: float) -> float:

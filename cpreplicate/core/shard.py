@@ -20,5 +20,8 @@ class Shard(NamedTuple):
         digest = hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest()
         return int.from_bytes(digest, "big") % self.shards == self.number - 1
 
+    def __str__(self) -> str:
+        return f"{self.number}/{self.shards}"
+
 
 WHOLE = Shard(1, 1)

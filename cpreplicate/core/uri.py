@@ -19,7 +19,9 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 PLAIN_NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]*"
 plain_name = re.compile(PLAIN_NAME).fullmatch
 _REPEATED_SLASH = re.compile(r"/{2,}")
-_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
+# Behind a host comes a port, not a password. A secret may have slashes, before its first `@`.
+_PORT = r"(?![^\s/:@\[]*:\d*(?:[/\s,;'\")\]]|$))"
+_PASSWORD = re.compile(rf"://{_PORT}[^\s/:@\[]*:(?:[^/\s]*@|[^\s@]*@)")
 _JAVA_WHITESPACE = "".join(map(chr, range(0x21)))  # what String.trim removes
 
 

@@ -6,6 +6,7 @@ An answer is not trusted: each of its fields is checked, and one job's concern t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cpreplicate.core import uri
@@ -22,6 +23,7 @@ _ENDED = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 # how Flink reports a checkpoint that is not retained, or is in the memory of the JobManager
 # (`NonPersistentMetadataCheckpointStorageLocation`)
 _NOT_ADDRESSABLE = "<checkpoint-not-externally-addressable>"
+_RUNNING = "RUNNING"
 _NOT_FOUND = 404
 _FIRST_ERROR = 400
 T = TypeVar("T")
@@ -33,19 +35,21 @@ class RunningJob(NamedTuple):
     job_id: str
     name: str
     has_ended: bool
-    state: str = "RUNNING"
+    state: str = _RUNNING
 
 
 class Overview(NamedTuple):
     """What a JobManager reports of its jobs.
 
     `unclear` is what is wrong with the report of a job, by the id of the job; without an id it is
-    in `problems`.
+    in `problems`. `guessed` are these jobs as far as they can be read: without a name, the id is
+    their name, and without a state they run.
     """
 
     jobs: tuple[RunningJob, ...]
     unclear: Mapping[str, str] = {}
     problems: tuple[str, ...] = ()
+    guessed: tuple[RunningJob, ...] = ()
 
 
 class CompletedCheckpoint(NamedTuple):
@@ -57,6 +61,16 @@ class CompletedCheckpoint(NamedTuple):
     checkpoint_id: int
     path: str
     completed: float
+
+
+class Checkpoints(NamedTuple):
+    """What a JobManager reports of the checkpoints of a job.
+
+    `restored` is the path of the one that the job was restored from, if it is no savepoint.
+    """
+
+    completed: CompletedCheckpoint | None = None
+    restored: str | None = None
 
 
 class FlinkRest:
@@ -95,6 +109,7 @@ class FlinkRest:
         entries = self._read("jobs/overview", lambda: items(of(answer, "jobs")))
         jobs: dict[str, RunningJob] = {}
         unclear: dict[str, str] = {}
+        guessed: dict[str, RunningJob] = {}
         problems: list[str] = []
         for entry in entries:
             try:
@@ -106,7 +121,8 @@ class FlinkRest:
                 jobs[job_id] = _running_job(job_id, entry)
             except ValueError as error:
                 unclear[job_id] = str(self._not_flink("jobs/overview", error))
-        return Overview(tuple(jobs.values()), unclear, tuple(problems))
+                guessed[job_id] = _guessed_job(job_id, entry)
+        return Overview(tuple(jobs.values()), unclear, tuple(problems), tuple(guessed.values()))
 
     def newest_checkpoint(self, job_id: str) -> CompletedCheckpoint | None:
         """Return the checkpoint that a job completed last, None before the first one.
@@ -115,17 +131,23 @@ class FlinkRest:
         Flink answers both with 404 (`AbstractCheckpointStatsHandler`). Raises as `jobs`, and
         `MetadataError` if the job does not keep its checkpoints in a directory.
         """
+        return self.checkpoints(job_id).completed
+
+    def checkpoints(self, job_id: str) -> Checkpoints:
+        """Return as `newest_checkpoint`, and from what the job was restored."""
         path = f"jobs/{job_id}/checkpoints"
         answer = self._get(path, may_be_absent=True)
         if answer is None:
-            return None
+            return Checkpoints()
         checkpoint = self._read(path, lambda: _completed(answer))
         if checkpoint is not None and checkpoint.path == _NOT_ADDRESSABLE:
             raise MetadataError(
                 f"the job {job_id} at {self.url} keeps its checkpoints in memory. Set"
                 " execution.checkpointing.storage: filesystem and execution.checkpointing.dir"
             )
-        return checkpoint and checkpoint._replace(path=uri.absolute(checkpoint.path, "/"))
+        if checkpoint is None:
+            return Checkpoints(restored=_restored(answer))
+        return Checkpoints(checkpoint._replace(path=uri.absolute(checkpoint.path, "/")))
 
     def close(self) -> None:
         """Close the connections."""
@@ -185,6 +207,28 @@ def _running_job(job_id: str, entry: Any) -> RunningJob:
     return RunningJob(job_id, text(entry, "name"), state in _ENDED, state)
 
 
+def _guessed_job(job_id: str, entry: Any) -> RunningJob:
+    """Return a job of whose report something is wrong."""
+    fields = {}
+    for name in ("name", "state"):
+        with suppress(ValueError):
+            fields[name] = text(entry, name)
+    state = fields.get("state", _RUNNING)
+    return RunningJob(job_id, fields.get("name", job_id), state in _ENDED, state)
+
+
+def _restored(answer: Any) -> str | None:
+    """Return the path of the checkpoint that a job was restored from. What is odd is left out."""
+    try:
+        restored = of(of(answer, "latest"), "restored")
+        if restored is None or restored.get("is_savepoint"):
+            return None
+        path = text(restored, "external_path")
+    except (ValueError, AttributeError):
+        return None
+    return None if path in ("", _NOT_ADDRESSABLE) else uri.absolute(path, "/")
+
+
 def _completed(answer: Any) -> CompletedCheckpoint | None:
     newest = of(of(answer, "latest"), "completed")
     if newest is None:
@@ -197,7 +241,7 @@ def _completed(answer: Any) -> CompletedCheckpoint | None:
 
 
 def _job_id(entry: Any) -> str:
-    job_id = text(entry, "jid")
+    job_id = text(entry, "jid").lower()  # as Flink writes it, which reads both
     if not JOB_ID.fullmatch(job_id):
         raise ValueError("the id of a job has not 32 hexadecimal digits")
     return job_id

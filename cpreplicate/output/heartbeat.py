@@ -20,12 +20,12 @@ _REPORT_EVERY = 60.0
 
 
 def is_in_time(job: Observation, max_lag: float, now: float) -> bool:
-    """Return whether a job was tried and lags by at most `max_lag` seconds.
+    """Return whether a job was tried, is not lost, and lags by at most `max_lag` seconds.
 
     While its tries fail, the lag is that of what was seen last. So the last success must not be
     older either.
     """
-    if not job.tries or job.lag(now) > max_lag:
+    if not job.tries or job.is_lost or job.lag(now) > max_lag:
         return False
     return job.last_error is None or now - (job.last_success or -math.inf) <= max_lag
 

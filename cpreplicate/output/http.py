@@ -7,8 +7,8 @@ import socket
 import socketserver
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import MetricsHandler
 
 from cpreplicate.core.clock import MACHINE, Clock
+from cpreplicate.core.shard import Shard
 from cpreplicate.errors import UsageError
 from cpreplicate.operations.jobs.coverage import Discovered
 from cpreplicate.operations.jobs.observation import Observation
@@ -31,6 +32,7 @@ _END_OF_HEADERS = b"\r\n\r\n"
 _MOST_BODY = 1 << 16  # bytes of a request that is refused, which are read
 _TEXT = "text/plain; charset=utf-8"
 _PATHS = "see /metrics, /healthz, /readyz, /jobs and /jobs/NAME/restore\n"
+_MOST_OPEN = 100  # connections: each costs a thread and a descriptor
 _WAITING = 64  # connections that the system accepts before the server does
 
 
@@ -85,6 +87,7 @@ def serve(
     discovered: Callable[[], Discovered] = Discovered,
     pages: Pages = lambda _path: None,
     snapshots: Callable[[], SnapshotCounts] | None = None,
+    sharing: Callable[[], tuple[Shard, Iterable[str]]] | None = None,
     clock: Clock = MACHINE,
 ) -> Iterator[ListenAddress]:
     """Serve `/metrics`, `/healthz`, `/readyz` and `pages` while the context lasts.
@@ -95,7 +98,7 @@ def serve(
     one. The functions are called from several threads. The end of the context waits for no client.
     Raises `UsageError` if the address cannot be listened on.
     """
-    registry = registry_of(observations, clock, load, discovered, snapshots)
+    registry = registry_of(observations, clock, load, discovered, snapshots, sharing)
     handler = _handler(registry, _Site(_probes(is_alive, is_ready, remarks), pages))
     try:
         server = _server(address, handler)
@@ -120,6 +123,27 @@ class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = _WAITING
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._open: dict[socket.socket, None] = {}  # the oldest first
+        self._lock = threading.Lock()
+        super().__init__(*args, **options)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread. Beyond some connections, the oldest one is cut off."""
+        with self._lock:
+            self._open[request] = None
+            surplus = list(self._open)[: max(0, len(self._open) - _MOST_OPEN)]
+            for oldest in surplus:
+                del self._open[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread sees the end
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, _request: Any, _client_address: Any) -> None:
         error = sys.exc_info()[1]
@@ -159,7 +183,7 @@ def _probes(
         return "\n".join(["ok", *map(printable, remarks())])
 
     late = "the service loop has not made progress in time"
-    early = "not each JobManager, root and job was tried yet"
+    early = "not each JobManager, root and job was asked yet"
     return {
         "/healthz": _Probe(is_alive, healthy, late),
         "/readyz": _Probe(is_ready, lambda: "ok", early),

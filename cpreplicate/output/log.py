@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from logging.handlers import WatchedFileHandler
 from typing import Any, Literal
 
+from cpreplicate.core import uri
 from cpreplicate.operations.change.log_context import log_context
 from cpreplicate.output import run
 from cpreplicate.output.streams import printable, write_message, write_messages
@@ -138,12 +139,17 @@ def _head(level: str, seconds: float) -> dict[str, Any]:
     return {"time": at, "level": level, "run": run.current().id, **log_context()._asdict()}
 
 
+def _message(record: logging.LogRecord) -> str:
+    """Return the message, without the passwords of URIs, which may come from anywhere."""
+    return uri.without_password(record.getMessage())
+
+
 class _Plain(logging.Formatter):
     """Lines for people, as a terminal shows them."""
 
     def format(self, record: logging.LogRecord) -> str:
         prefix = "" if hasattr(record, _BARE) else _PREFIXES.get(record.levelno, "")
-        return prefix + record.getMessage()
+        return prefix + _message(record)
 
 
 class _Events(_Plain):
@@ -151,7 +157,7 @@ class _Events(_Plain):
 
     def format(self, record: logging.LogRecord) -> str:
         if record.levelno <= logging.INFO or hasattr(record, _BARE):
-            return narration(record.getMessage())
+            return narration(_message(record))
         return super().format(record)
 
 
@@ -162,7 +168,7 @@ class _Text(logging.Formatter):
         head = _head(record.levelname, record.created)
         words = [head.pop("time"), head.pop("level")]
         words += [f"{name}={_word(value)}" for name, value in head.items() if value is not None]
-        return printable(f"{' '.join(words)}: {record.getMessage()}")
+        return printable(f"{' '.join(words)}: {_message(record)}")
 
 
 def _word(value: str) -> str:
@@ -174,7 +180,7 @@ class _Json(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         head = _head(record.levelname.lower(), record.created)
-        return json.dumps({**head, "event": "narration", "text": record.getMessage()})
+        return json.dumps({**head, "event": "narration", "text": _message(record)})
 
 
 _FORMATTERS: dict[LogFormat, type[logging.Formatter]] = {"text": _Text, "json": _Json}

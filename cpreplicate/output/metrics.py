@@ -19,7 +19,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from cpreplicate.core import uri
 from cpreplicate.core.clock import MACHINE, Clock
+from cpreplicate.core.shard import Shard
 from cpreplicate.operations.jobs.coverage import Discovered
 from cpreplicate.operations.jobs.observation import SYNC_SECONDS, Observation, Operation
 from cpreplicate.operations.jobs.schedule import Load
@@ -136,6 +138,16 @@ FAMILIES = (
         _one(lambda job: job.replica_newest and job.replica_newest.completed),
     ),
     Family(
+        "cpreplicate_source_clocks_apart_seconds",
+        "Seconds by which Flink dates the replica's newest checkpoint later than the storage does.",
+        _one(lambda job: job.replica_newest and job.replica_newest.clocks_apart),
+    ),
+    Family(
+        "cpreplicate_job_unreported",
+        "1 if the JobManager answers without the job and has not reported its end, else no sample.",
+        _one(lambda job: 1 if job.is_lost else None),
+    ),
+    Family(
         "cpreplicate_replica_sealed",
         "1 if the last try was refused because the replica is sealed, else 0.",
         _one(lambda job: job.is_sealed),
@@ -237,6 +249,11 @@ UNMATCHED = Described(
 )
 
 
+SHARDS = Described(
+    "cpreplicate_shards",
+    "Number of shards of the jobs of this TARGET_ROOT, by the shard that this service follows.",
+)
+
 SNAPSHOTS_BEHIND = Described(
     "cpreplicate_snapshots_behind", "Jobs whose FlinkStateSnapshot in Kubernetes is not current."
 )
@@ -300,6 +317,15 @@ def _of_discovery(now: Discovered) -> Iterator[Metric]:
             yield metric
 
 
+def _of_shard(shard: Shard, target_roots: Iterable[str]) -> Iterator[Metric]:
+    """Yield which part of the jobs a service follows."""
+    metric = GaugeMetricFamily(SHARDS.name, SHARDS.help, labels=["target", "shard"])
+    for target in sorted(set(map(_writable, target_roots))):
+        metric.add_metric([target, str(shard.number)], shard.shards)
+    if metric.samples:
+        yield metric
+
+
 def _of_snapshots(counts: SnapshotCounts) -> Iterator[Metric]:
     """Yield what a service keeps in Kubernetes."""
     behind, failed = SNAPSHOTS_BEHIND, SNAPSHOT_FAILURES
@@ -318,18 +344,22 @@ def registry_of(
     load: Callable[[], Load] | None = None,
     discovered: Callable[[], Discovered] = Discovered,
     snapshots: Callable[[], SnapshotCounts] | None = None,
+    sharing: Callable[[], tuple[Shard, Iterable[str]]] | None = None,
     with_process: bool = True,
 ) -> CollectorRegistry:
     """Return a registry of the metrics of jobs, and of this process if `with_process`.
 
     `load` returns how busy the service is, if it is one, and `discovered` what it misses.
-    `snapshots` counts what it keeps in Kubernetes.
+    `snapshots` counts what it keeps in Kubernetes. `sharing` returns its shard, and into which
+    TARGET_ROOTs it replicates.
     """
     registry = CollectorRegistry()
     registry.register(JobCollector(observations, clock))
     if load is not None:
         registry.register(_Scraped(lambda: _of_load(load())))
     registry.register(_Scraped(lambda: _of_discovery(discovered())))
+    if sharing is not None:
+        registry.register(_Scraped(lambda: _of_shard(*sharing())))
     if snapshots is not None:
         registry.register(_Scraped(lambda: _of_snapshots(snapshots())))
     if with_process:
@@ -378,5 +408,5 @@ def _labels(job: Observation, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _writable(text: str) -> str:
-    """Return a label's value that can be written, whatever a job or a directory is called."""
-    return text.encode("utf-8", "replace").decode()
+    """Return a label's value, whatever a job or a directory is called, without passwords."""
+    return uri.without_password(text.encode("utf-8", "replace").decode())

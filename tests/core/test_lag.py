@@ -2,7 +2,7 @@
 
 import math
 
-from cpreplicate.core.lag import Newest, checkpoints_behind, is_behind, lag_seconds
+from cpreplicate.core.lag import Newest, checkpoints_behind, is_behind, lag_seconds, reported
 
 
 def test_a_replica_with_the_newest_checkpoint_has_no_lag_however_old_it_is():
@@ -38,4 +38,16 @@ def test_of_a_checkpoint_that_is_not_dated_the_number_decides():
     assert is_behind(Newest(6, 0.0), Newest(5, 100.0))
     assert UNDATED.is_older(Newest(6, 0.0))
     assert not Newest(6, 100.0).is_older(UNDATED)
-    assert Newest(6, 100.0).is_older(Newest(2, 101.0))
+
+
+def test_times_of_two_clocks_are_not_compared():
+    stored, acknowledged = Newest(7, 100.0), reported(7, 105.0)
+    assert not is_behind(acknowledged, stored)
+    assert not is_behind(stored, acknowledged)
+    assert not stored.is_same(acknowledged)  # that is proved by its content
+    both = stored._replace(acknowledged=105.0)
+    assert both.is_same(acknowledged)
+    assert both.is_same(stored)
+    assert both.clocks_apart == 5.0
+    assert is_behind(reported(7, 300.0), both)  # started from scratch
+    assert is_behind(reported(8, 90.0), both)

@@ -76,3 +76,20 @@ def test_a_place_is_within_a_directory_a_filesystem_or_a_scheme():
     assert uri.within("file:/a", "file:")
     assert not uri.within("hdfs://ns2/a", "hdfs://ns")
     assert not uri.within("hdfs://ns/ab", "hdfs://ns/a")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("hdfs://user:pw@nn:8020/a@b", "hdfs://nn:8020/a@b"),
+        ("s3://key:se/cr+et@bucket/a@b", "s3://bucket/a@b"),
+        ("https://user:p@ss@jm:8081/x", "https://jm:8081/x"),
+        ("hdfs://nn:8020/a@b", "hdfs://nn:8020/a@b"),
+        ("http://[::1]:8081/a@b", "http://[::1]:8081/a@b"),
+        ("abfss://c@account/x:y@z", "abfss://c@account/x:y@z"),
+        ("file:///a:b/c@d", "file:///a:b/c@d"),
+        ("(http://nn:80), b@c", "(http://nn:80), b@c"),
+    ],
+)
+def test_the_user_and_the_password_of_a_uri_are_masked_and_nothing_else(text, shown):
+    assert uri.without_password(text) == shown

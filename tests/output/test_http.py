@@ -1,5 +1,6 @@
 """The server of metrics and probes, asked by real clients."""
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -65,7 +66,7 @@ def test_probes_answer_200_or_503():
     with serve(FREE, list, yes, no) as address:
         assert get(address, "/healthz")[0] == 200
         status, _, text = get(address, "/readyz")
-        assert (status, text) == (503, "not each JobManager, root and job was tried yet\n")
+        assert (status, text) == (503, "not each JobManager, root and job was asked yet\n")
     with serve(FREE, list, no, yes) as address:
         assert get(address, "/healthz")[0] == 503
         assert get(address, "/readyz?verbose")[0] == 200
@@ -276,3 +277,14 @@ def test_healthz_names_the_sources_that_nobody_looked_at_and_stays_200():
     assert status == 200
     assert text.splitlines()[0] == "ok"
     assert "orders\\x1b[2J" in text
+
+
+def test_many_connections_that_ask_for_nothing_cost_no_probe():
+    with contextlib.ExitStack() as stack:
+        address = stack.enter_context(serve(FREE, list, yes, yes))
+        for _ in range(300):
+            client = stack.enter_context(socket.create_connection((address.host, address.port)))
+            client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        assert get(address, "/healthz")[0] == 200
+        answering = [each for each in threading.enumerate() if "process_request" in each.name]
+        assert len(answering) <= 110

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cpreplicate import __version__
 from cpreplicate.core.lag import Newest
+from cpreplicate.core.shard import Shard
 from cpreplicate.operations.jobs.coverage import Discovered
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.schedule import Load
@@ -276,3 +277,28 @@ def test_a_job_whose_name_or_number_is_odd_hides_no_other(odd):
     }
     assert samples["cpreplicate_source_checkpoint_id", "orders"] == 42
     assert samples["cpreplicate_replica_lag_seconds", "orders"] == math.inf
+
+
+def test_a_service_shows_which_shard_it_follows_into_which_target():
+    text = generate_latest(registry_of(list, sharing=lambda: (Shard(1, 2), ["b:/1"]))).decode()
+    assert '\ncpreplicate_shards{shard="1",target="b:/1"} 2.0\n' in text
+
+
+def test_a_job_is_lost_until_its_directory_has_no_checkpoint_any_more():
+    job = Observation("orders", replica=REPLICA, is_unreported=True)
+    job.source_newest = Newest(42, 990.0)
+    assert values(job)["cpreplicate_job_unreported"] == 1
+    job.source_newest = None
+    assert "cpreplicate_job_unreported" not in values(job)
+
+
+def test_how_far_the_clocks_of_flink_and_its_storage_are_apart_is_shown():
+    job = Observation("orders", replica=REPLICA, replica_newest=Newest(42, 990.0, True, 995.0))
+    assert values(job)["cpreplicate_source_clocks_apart_seconds"] == 5
+
+
+def test_no_label_has_a_password():
+    job = Observation("orders", replica="s3://user:pass/word@bucket/r", tries=1)
+    text = generate_latest(registry_of(lambda: [job])).decode()
+    assert 'replica="s3://bucket/r"' in text
+    assert "word" not in text

@@ -110,9 +110,12 @@ def fleet(
         add_storages(file)
         notify = start_narration(values)
         sides = sides_of(values)
-        every_job = _configured(file, sides, defaults, forced).jobs(_listing_of_many(sides, notify))
-        jobs = [job for job in every_job if job.is_in(values["shard"])]
+        configured = _configured(file, sides, defaults, forced)
+        every_job = list(configured.jobs(_listing_of_many(sides, notify)))
+        shard = values["shard"]
+        jobs = [job for job in every_job if job.is_in(shard)]
         report = replicate_fleet(jobs, execution_of(values), sides, notify, dry_run)
+        report = replace(report, shard=shard, elsewhere=len(every_job) - len(jobs))
         record(report)
     page = page_writer(values["report_file"], report)
     code = show_change(report, output, page=page, is_dry_run=dry_run)

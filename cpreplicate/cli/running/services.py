@@ -224,7 +224,7 @@ def run_service(
             discovery, runners, executor, settings, narrate, warn, show, coverage, one
         )
         notify_service(service)
-        each_turn = _observed(service, options, stack)
+        each_turn = _observed(service, options, values["shard"], stack)
         # the service ends by itself when its grace is over
         signals.stop_within(options.grace * _MORE_THAN_GRACE)
         try:
@@ -285,7 +285,9 @@ def _outcome(jobs: Collection[Observation]) -> str:
     return f"{count} of {len(jobs)} replicas hold a committed checkpoint, which stays"
 
 
-def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Callable[[], None]:
+def _observed(
+    service: Service, options: ServiceOptions, shard: Shard, stack: ExitStack
+) -> Callable[[], None]:
     """Serve the metrics, and return what sends the heartbeat when it is called each turn."""
     from cpreplicate.output.log import narrate, write_warning
 
@@ -306,6 +308,7 @@ def _observed(service: Service, options: ServiceOptions, stack: ExitStack) -> Ca
                 service.discovered,
                 lambda path: page_of(path, service.restore_points),
                 counts,
+                lambda: (shard, service.target_roots()),
                 service.clock,
             )
         )

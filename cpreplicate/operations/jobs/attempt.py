@@ -8,12 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from cpreplicate.core import uri
 from cpreplicate.core.clock import Clock
 from cpreplicate.core.lag import Newest
 from cpreplicate.core.notify import Notify, named
 from cpreplicate.errors import (
     CpreplicateError,
     LeaseHeld,
+    NotNewer,
     NotThere,
     Refused,
     Sealed,
@@ -30,7 +32,7 @@ from cpreplicate.operations.jobs.job import (
     is_subsumed,
     newest_checkpoint,
 )
-from cpreplicate.operations.jobs.observation import newest_of_replica
+from cpreplicate.operations.jobs.observation import newest_of, newest_of_replica
 from cpreplicate.operations.jobs.policy import Policy
 from cpreplicate.operations.jobs.restore_state import restore_state_of
 from cpreplicate.operations.jobs.schedule import Ending
@@ -81,6 +83,8 @@ class Attempts:
         until = self.clock.monotonic() + self.interval
         try:
             with cancellable(self.runners.raise_if_cancelled):
+                if self._finds_first_copy(state, job):
+                    return "first"
                 self._replicate(state, job, level)
                 self._delete(state, until)
         except RunnerStopped:
@@ -88,6 +92,25 @@ class Attempts:
         except Exception as error:  # noqa: BLE001  # it concerns this job only
             return self._failed(state, job, error)
         return "done"
+
+    def _finds_first_copy(self, state: JobState, job: Job) -> bool:
+        """Look at the replica before the first try; return whether it holds no checkpoint.
+
+        What it holds is known then while the first try of this process takes its time.
+        """
+        if state.was_replica_asked or job.refusal is not None:
+            return False
+        state.was_replica_asked = True
+        self._look_at_replica(state, job)
+        seen = state.observation.restore_state
+        if seen is None:
+            return False
+        if seen.starting is not None:
+            newest = newest_of(uri.name(seen.starting.checkpoint), seen.completed)
+            with self.lock:
+                state.observation.replica_newest = state.observation.replica_newest or newest
+        state.is_first = seen.starting is None and seen.refusal is None
+        return state.is_first
 
     def glance(self, state: JobState) -> None:
         """See the newest checkpoint of a source, so that its lag is known meanwhile."""
@@ -111,7 +134,7 @@ class Attempts:
             checkpoint = reported or newest_checkpoint(job)
         with self.lock:
             state.observation.saw(checkpoint.newest, looked)
-            is_done = state.done == checkpoint
+            is_done = state.is_done(checkpoint)
             if is_done and self.clock.monotonic() - state.looked < self.look_again:
                 state.observation.still(self.clock.now())
                 return
@@ -119,22 +142,31 @@ class Attempts:
             self._sync(state, job, checkpoint, level)
         except SourceBroken:  # its `_metadata` is there: nothing superseded it
             raise
-        except (NotThere, SourceMovedOn) as error:
+        except (NotThere, SourceMovedOn, NotNewer) as error:
             if reported is not None:
                 state.subsumed(reported)
-                self._replicate(state, job, level)  # the newest one of the directory
-            elif is_subsumed(checkpoint, job):
-                raise SourceMovedOn(str(error)) from error
-            else:
+            elif not is_subsumed(checkpoint, job):
                 raise
+            elif not isinstance(error, NotNewer):
+                raise SourceMovedOn(str(error)) from error
+            self._replicate(state, job, level)  # the newest one of the directory
 
     def _sync(self, state: JobState, job: Job, checkpoint: Checkpoint, level: int) -> None:
         request = replace(job.request, source=checkpoint.path, follows=True)
-        report = sync(request, named(state.label, self.notify), self.runners.share(level))
+
+        def committed(report: Report) -> None:
+            with self.lock:
+                state.located(report.plan.replica)
+                acknowledged = _carried_out(checkpoint, report).newest.acknowledged
+                state.observation.committed(report, self.clock.now(), acknowledged)
+
+        runner = self.runners.share(level)
+        report = sync(request, named(state.label, self.notify), runner, committed)
         state.failures.forget()
+        done = _carried_out(checkpoint, report)
         with self.lock:
-            state.done, state.looked = checkpoint, self.clock.monotonic()
-            state.observation.succeeded(report, self.clock.now())
+            state.done, state.looked, state.is_first = done, self.clock.monotonic(), False
+            state.observation.succeeded(report, self.clock.now(), done.newest.acknowledged)
             state.located(report.plan.replica)
         self.show(Replicated(job.name, state.label, report))
         if report.undeleted:
@@ -173,6 +205,11 @@ class Attempts:
             self._look_at_replica(state, job)
         is_waiting = self.policy.is_waiting(job, observation.source_newest, error)
         state.final = self.policy.final(error, is_first=state.done is None)
+        if is_waiting and observation.source_newest is not None:
+            self.notify(
+                f"{state.label}: {job.request.source} holds no completed checkpoint any more: the"
+                " job has ended, and Flink deleted them. Its replica stays as it is"
+            )
         with self.lock:
             observation.replica_newest = observation.replica_newest or replica_newest
             if is_waiting:
@@ -218,3 +255,17 @@ class Attempts:
         ):
             return newest_of_replica(job.request)
         return None
+
+
+def _carried_out(checkpoint: Checkpoint, report: Report) -> Checkpoint:
+    """Return what was replicated, with all that is known of when it was completed."""
+    completed = report.completed
+    if report.turned_from:
+        name = report.plan.checkpoint
+        path = uri.join(uri.parent(checkpoint.path), name)
+        number = report.plan.checkpoint_id
+        return Checkpoint(path, Newest(number, completed or 0.0))
+    if completed is None:
+        return checkpoint
+    newest = checkpoint.newest._replace(completed=completed, is_dated=True)
+    return checkpoint._replace(newest=newest)

@@ -55,11 +55,12 @@ class Coverage:
             for name in names:
                 self._places.setdefault(name, Place(name, now))
 
-    def answered(self, name: str) -> None:
-        """Record that somebody could look at a place."""
+    def answered(self, name: str, is_all: bool = True) -> None:
+        """Record that somebody could look at a place, or at a part of it."""
         with self._lock:
-            if name in self._places:  # else it was left meanwhile
-                self._places[name] = Place(name, self._clock.now(), was_asked=True)
+            if (place := self._places.get(name)) is not None:  # else it was left meanwhile
+                was_asked = is_all or place.was_asked
+                self._places[name] = Place(name, self._clock.now(), was_asked)
 
     def failed(self, name: str, problem: str) -> None:
         """Record why nobody could look at a place."""

@@ -30,6 +30,7 @@ class JobsUnder:
         self._root, self._template, self._notify = template.source, template, notify
         self._repeated = RepeatedLines(notify, clock)
         self._shard = shard
+        self.target_roots = frozenset((template.target_root,))
         self._known: set[str] = set()
         self.coverage = Coverage(clock=clock)
         self.coverage.expect([self._root])
@@ -133,6 +134,7 @@ class FleetJobs:
     ) -> None:
         self._read, self._notify, self._shard = read, notify, shard
         self._configured = read()
+        self.target_roots: frozenset[str] = frozenset()
         self._is_stale = False
 
     def reload(self) -> None:
@@ -148,4 +150,6 @@ class FleetJobs:
                 self._notify("the configuration was read again")
             except Exception as error:  # noqa: BLE001  # the jobs known before are followed
                 self._notify(f"{described(error)}. The configuration read before stays valid")
-        return [job for job in self._configured() if job.is_in(self._shard)]
+        jobs = self._configured()
+        self.target_roots = frozenset(job.request.target_root for job in jobs)
+        return [job for job in jobs if job.is_in(self._shard)]

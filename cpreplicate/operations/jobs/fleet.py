@@ -13,6 +13,7 @@ from typing import Literal
 
 from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify, named
+from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import (
     NotThere,
     Obstacle,
@@ -78,10 +79,15 @@ class JobReplication(JobResult[ReplicationOutcome]):
 
 @dataclass(frozen=True)
 class FleetReport(JobResults[JobReplication]):
-    """The results of all jobs, in the order of the configuration."""
+    """The results of all jobs, in the order of the configuration.
+
+    `elsewhere` is how many more jobs are in other shards than `shard`, and were left to these.
+    """
 
     runner: str
     seconds: float
+    shard: Shard = WHOLE
+    elsewhere: int = 0
 
     @property
     def exit_code(self) -> int:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import fnmatch
 import math
 import threading
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from cpreplicate.core import uri
+from cpreplicate.core import lag, uri
 from cpreplicate.core.clock import MACHINE, Clock
-from cpreplicate.core.lag import Newest
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import JOB_ID
 from cpreplicate.core.shard import WHOLE, Shard
@@ -39,19 +38,21 @@ _MOST_NAME = 300  # characters of a job's name that are shown
 class _Seen:
     """A job that a JobManager reported: where it writes, and when it was reported last.
 
-    `root` is None if that was refused so far.
+    `root` is None if that was refused so far. `began` is when it was reported first.
     """
 
     job: Job
     root: str | None
     reported: float
+    began: float = -math.inf
 
 
 @dataclass
 class _JobManager:
     """A JobManager, and its jobs. `problem` is why it could not be asked the last time.
 
-    `names` are those of all jobs that it reported then, also of those that are not followed.
+    `names` are those of all jobs that it reported then, by their ids, also of those that are not
+    followed.
     `failed`: when it did not answer the question for a job's checkpoint. `unread`: why jobs that it
     reports cannot be followed at all, by the names under which `coverage` knows them. `is_left`: it
     is asked no more.
@@ -59,7 +60,7 @@ class _JobManager:
 
     rest: FlinkRest
     seen: dict[str, _Seen] = field(default_factory=dict)
-    names: frozenset[str] = frozenset()
+    names: Mapping[str, str] = field(default_factory=dict)
     failed: dict[str, float] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
     problem: str | None = None
@@ -86,7 +87,7 @@ class FlinkJobs:
         shard: Shard = WHOLE,
         patience: float = _PATIENCE,
     ) -> None:
-        self._shard = shard
+        self._shard, self.target_roots = shard, frozenset((template.target_root,))
         self._urls, self._connect, self._chosen = urls, connect, chosen
         self._template, self._notify, self._clock = template, notify, clock
         self._repeated = RepeatedLines(notify, clock)
@@ -118,6 +119,7 @@ class FlinkJobs:
         except Exception as error:  # noqa: BLE001  # it concerns this JobManager only
             self._lose_sight(manager, described(error))
         else:
+            self.coverage.answered(manager.rest.url)
             if manager.problem is not None:
                 self._notify(f"{manager.rest.url} answers again")
             manager.problem = None
@@ -179,18 +181,23 @@ class FlinkJobs:
 
     def _ask(self, manager: _JobManager) -> None:
         began, overview = self._clock.monotonic(), manager.rest.jobs()
-        self.coverage.answered(manager.rest.url)
-        manager.names = frozenset(_shown(job.name) for job in overview.jobs)
+        every_job = (*overview.jobs, *overview.guessed)
+        self.coverage.answered(manager.rest.url, is_all=False)
+        manager.names = {job.job_id: _shown(job.name) for job in every_job}
         for text in (*overview.problems, *overview.unclear.values()):
             self._repeated(text)
-        reported = [job for job in overview.jobs if self._chosen.has(job.name)]
+        reported = [job for job in every_job if self._chosen.has(job.name)]
         ids = {job.job_id for job in reported}
-        self._drop_gone(manager, ids | overview.unclear.keys(), began)
-        self._follow_by_directory(manager, overview.unclear.keys(), began)
+        left_out = overview.unclear.keys() - ids  # perhaps as nobody knows the name
+        self._drop_gone(manager, ids | left_out, began)
+        self._follow_by_directory(manager, left_out, began)
         manager.failed = {job: at for job, at in manager.failed.items() if job in ids}
         # those that failed last: they may take all the time that there is
         reported.sort(key=lambda job: manager.failed.get(job.job_id, -math.inf))
         unread = {_unread(manager, "jobs without a valid id"): text for text in overview.problems}
+        nameless = {job.job_id for job in overview.guessed if job.name == job.job_id} & left_out
+        for job_id in sorted(nameless - manager.seen.keys())[:_UNREAD]:
+            unread[_unread(manager, f"the job {job_id} without a name")] = overview.unclear[job_id]
         for index, job in enumerate(reported):
             problem = self._ask_of(manager, job)
             if problem is not None and job.job_id not in manager.seen and len(unread) < _UNREAD:
@@ -213,21 +220,62 @@ class FlinkJobs:
         """Ask for the newest checkpoint of a job; return why that could not be answered, if so."""
         now, looked = self._clock.monotonic(), self._clock.now()
         try:
-            checkpoint = manager.rest.newest_checkpoint(job.job_id)
+            checkpoint, restored = manager.rest.checkpoints(job.job_id)
             if checkpoint is not None:
                 self._see(manager, job, checkpoint, now, looked)
             else:
                 # recovered, and without a checkpoint since: its directory has the newest one
-                self._follow_by_directory(manager, {job.job_id}, now)
+                self._follow_restored(manager, job, restored, now)
         except Exception as error:  # noqa: BLE001  # it concerns this job only
             problem = described(error)
             self._repeated(f"{_shown(job.name)}: {problem}")
             self._follow_by_directory(manager, {job.job_id}, now)
             manager.failed[job.job_id] = now
             return problem
-        self.coverage.answered(manager.rest.url)  # it may have too many jobs for an interval
+        # it may have too many jobs for an interval
+        self.coverage.answered(manager.rest.url, is_all=False)
         manager.failed.pop(job.job_id, None)
         return None
+
+    def _follow_restored(
+        self, manager: _JobManager, job: RunningJob, restored: str | None, now: float
+    ) -> None:
+        """Follow a job by the directory of the checkpoint that it was restored from, if it is its.
+
+        One of a former id is replicated under that id.
+        """
+        if job.job_id in manager.seen or restored is None:
+            self._follow_by_directory(manager, {job.job_id}, now)
+            return
+        path = uri.remap(restored, self._template.remaps)
+        root, name = uri.parent(path), _shown(job.name)
+        if uri.name(root) != job.job_id:
+            self._repeated(
+                f"{name}: the job {job.job_id} was restored from {path}, and has completed no"
+                " checkpoint since. It is followed when it has"
+            )
+        elif is_outside_roots(path, self._template):
+            self._repeated(f"{name}: {_outside(job, path)}")
+        else:
+            request = replace(self._template, source=root, name=job.name)
+            served = Job(name, request, is_discovered=True, has_ended=job.has_ended)
+            self._begin(manager, job, _Seen(served, root, now))
+
+    def _begin(self, manager: _JobManager, job: RunningJob, seen: _Seen) -> None:
+        """Take over what is seen of a job, and report where that is new."""
+        with self._lock:
+            before = manager.seen.get(job.job_id)
+            if manager.is_left:
+                return
+            seen.began = before.began if before is not None else seen.reported
+            manager.seen[job.job_id] = seen
+        served, root = seen.job, seen.root
+        if served.refusal or not served.is_in(self._shard) or root is None:
+            return
+        if before is None:
+            self._notify(f"{served.name}: following the job {job.job_id}, which writes to {root}")
+        elif before.root not in (None, root):
+            self._notify(_changed(served.name, job.job_id, before.root, root))
 
     def _follow_by_directory(
         self, manager: _JobManager, job_ids: Iterable[str], now: float
@@ -236,7 +284,7 @@ class FlinkJobs:
         with self._lock:
             for job_id in job_ids:
                 if (seen := manager.seen.get(job_id)) is not None:
-                    seen.job, seen.reported = replace(seen.job, newest=None), now
+                    seen.job, seen.reported = replace(seen.job, newest=None, is_lost=False), now
 
     def _see(
         self,
@@ -253,7 +301,8 @@ class FlinkJobs:
             # its own replica, and not that of the job whose directory it may be
             root = uri.join(uri.parent(root), job.job_id)
         request = replace(self._template, source=root, name=job.name)
-        newest = Checkpoint(path, Newest(checkpoint.checkpoint_id, checkpoint.completed))
+        number, acknowledged = checkpoint.checkpoint_id, checkpoint.completed
+        newest = Checkpoint(path, lag.reported(number, acknowledged))
         # the checkpoints of a job that ended may be deleted: its directory has those that are left
         reported = None if job.has_ended or refusal else newest
         served = Job(
@@ -265,18 +314,9 @@ class FlinkJobs:
             has_ended=job.has_ended,
             looked=looked,
         )
-        with self._lock:
-            before = manager.seen.get(job.job_id)
-            if manager.is_left:
-                return
-            former = before.root if before is not None else None
-            manager.seen[job.job_id] = _Seen(served, former if refusal else root, now)
-        if refusal or not served.is_in(self._shard):
-            return
-        if before is None:
-            self._notify(f"{name}: following the job {job.job_id}, which writes to {root}")
-        elif former not in (None, root):
-            self._notify(_changed(name, job.job_id, former, root))
+        before = manager.seen.get(job.job_id)
+        former = before.root if before is not None else None
+        self._begin(manager, job, _Seen(served, former if refusal else root, now))
 
     def _refusal(self, job: RunningJob, checkpoint: CompletedCheckpoint, path: str) -> str | None:
         """Return why what a JobManager reports of a job is not believed, if it is not."""
@@ -293,24 +333,43 @@ class FlinkJobs:
                 " done. Check the URL of the JobManager, and whom it belongs to"
             )
         if is_outside_roots(path, self._template):
-            return (
-                f"the job {job.job_id} reports {path}, which lies outside the source's roots."
-                " Nothing was read from there. If the job writes there, name the directory with"
-                " --source-root"
-            )
+            return _outside(job, path)
         return None
 
     def _drop_gone(self, manager: _JobManager, reported: Set[str], now: float) -> None:
+        """Follow jobs that are not reported any more: for a while, or as long as they may run."""
+        dropped, lost = [], []
         with self._lock:
-            unreported = manager.seen.keys() - reported
-            gone = [job for job in unreported if now - manager.seen[job].reported >= _LINGER]
-            for job_id in unreported:
+            for job_id in manager.seen.keys() - reported:
                 seen = manager.seen[job_id]
                 seen.job = replace(seen.job, newest=None)
-            dropped = [(job_id, manager.seen.pop(job_id).job) for job_id in gone]
+                if now - seen.reported < _LINGER:
+                    continue
+                if self._has_ended(manager, job_id, seen):
+                    dropped.append((job_id, manager.seen.pop(job_id).job))
+                elif not seen.job.is_lost:
+                    seen.job = replace(seen.job, is_lost=True)
+                    lost.append((job_id, seen.job))
         for job_id, job in dropped:
             if job.is_in(self._shard):
                 self._notify(f"{job.name}: the job {job_id} is gone")
+        for job_id, job in lost:
+            if job.is_in(self._shard):
+                self._notify(_lost(job, job_id, manager.rest.url))
+
+    def _has_ended(self, manager: _JobManager, job_id: str, seen: _Seen) -> bool:
+        """Return whether a job that is not reported any more was reported to have ended.
+
+        It was restarted if a job of its name is reported that was not there before.
+        """
+        if manager.is_left or seen.job.has_ended or seen.job.refusal is not None:
+            return True
+        managers = list(self._managers.values())
+        began = {id_: each.began for one in managers for id_, each in one.seen.items()}
+        others = {
+            id_ for one in managers for id_, name in one.names.items() if name == seen.job.name
+        }
+        return any(began.get(each, math.inf) >= seen.reported for each in others - {job_id})
 
     def _lose_sight(self, manager: _JobManager, problem: str) -> None:
         if manager.is_left:
@@ -325,7 +384,8 @@ class FlinkJobs:
 
     def _report_missing(self, names: set[str]) -> None:
         """Report once, until that changes, what was chosen and is followed by no job."""
-        running = frozenset[str]().union(*(each.names for each in self._managers.values()))
+        managers = self._managers.values()
+        running = frozenset[str]().union(*(each.names.values() for each in managers))
         missing = {(name, name in running or not running) for name in self._chosen.names - names}
         missing |= {
             (pattern_word(pattern), False)
@@ -338,6 +398,20 @@ class FlinkJobs:
         for name, is_there in sorted(missing - self._missing):
             self._notify(f"{name}: {why_waiting(name, is_there, running)}")
         self._missing = missing
+
+
+def _outside(job: RunningJob, path: str) -> str:
+    return (
+        f"the job {job.job_id} reports {path}, which lies outside the source's roots. Nothing was"
+        " read from there. If the job writes there, name the directory with --source-root"
+    )
+
+
+def _lost(job: Job, job_id: str, url: str) -> str:
+    return (
+        f"{job.name}: {url} answers without the job {job_id}, and has not reported its end. It is"
+        f" followed by its directory, {job.request.source}. If it has ended, restart the service"
+    )
 
 
 def _changed(name: str, job_id: str, former: str | None, root: str) -> str:

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import NamedTuple, Protocol
 
 from cpreplicate.core import uri
-from cpreplicate.core.lag import Newest
+from cpreplicate.core.lag import UNNUMBERED, Newest
 from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID, job_root
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import NoJob, NotThere
@@ -53,7 +53,7 @@ class Job:
     is its newest checkpoint, else its directory is listed. `refusal` is why it must not be
     replicated. One that `has_ended` may have no checkpoint any more: Flink deletes those that are
     not retained. `looked` is when `newest` was asked for, in seconds since the epoch; None for just
-    now.
+    now. `is_lost`: the JobManager that reported it answers without it, and never reported its end.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Job:
     refusal: str | None = None
     has_ended: bool = False
     looked: float | None = None
+    is_lost: bool = False
 
     @property
     def key(self) -> JobKey:
@@ -86,6 +87,10 @@ def levels_of(jobs: Iterable[Job]) -> dict[int, int]:
 class Discovery(Protocol):
     """Finds the jobs of a service."""
 
+    @property
+    def target_roots(self) -> Collection[str]:
+        """The TARGET_ROOTs into which it replicates, also if it has no job in its shard."""
+
     def jobs(self) -> Sequence[Job]:
         """Return all jobs that are to be followed now; called every interval.
 
@@ -96,8 +101,8 @@ class Discovery(Protocol):
 def by_key(jobs: Iterable[Job]) -> dict[JobKey, Job]:
     """Return the jobs by their keys. Each that has a namesake in its TARGET_ROOT is marked so.
 
-    Of two reports of one directory, the one that completed a checkpoint last counts, and one that
-    is refused only if there is no other.
+    Of two reports of one directory, the one of the higher checkpoint counts, and one that is
+    refused only if there is no other.
     """
     groups: dict[JobKey, list[Job]] = {}
     for job in jobs:
@@ -123,7 +128,7 @@ def marked(jobs: Collection[Job]) -> list[Job]:
 
 
 def _newer(job: Job, other: Job) -> Job:
-    """Return the one of two jobs of a directory that completed a checkpoint last.
+    """Return the one of two jobs of a directory whose newest checkpoint has the higher number.
 
     A JobManager goes on reporting a job that ended there and was taken over by another JobManager,
     or that was restarted under another id in a directory without ids.
@@ -134,11 +139,7 @@ def _newer(job: Job, other: Job) -> Job:
         return job  # its directory is listed
     if other.refusal is not None or other.newest is None:
         return other
-    return max(job, other, key=_completed)
-
-
-def _completed(job: Job) -> float:
-    return job.newest.newest.completed if job.newest is not None else 0.0
+    return other if job.newest.newest.is_older(other.newest.newest) else job
 
 
 def newest_checkpoint(job: Job) -> Checkpoint:
@@ -146,7 +147,7 @@ def newest_checkpoint(job: Job) -> Checkpoint:
     request = job.request
     source = find(request.source, request.sides.source, request.allow_older)
     name = uri.name(source.checkpoint).removeprefix("chk-")
-    checkpoint_id = int(name) if name.isdecimal() else 0  # a savepoint has no number in its name
+    checkpoint_id = int(name) if name.isdecimal() else UNNUMBERED
     return Checkpoint(source.checkpoint, Newest(checkpoint_id, source.completed or 0.0))
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import (
+    UNNUMBERED,
     Newest,
     age_seconds,
     checkpoints_behind,
@@ -46,6 +47,7 @@ class Observation:
     `last_exit_code` are those of the last try. `looked` is when the newest checkpoint of the source
     was last looked for, and that could be answered. A service does that at least every
     `look_within` seconds, the first time after `known_since`; None for what is no service.
+    `is_unreported`: its JobManager answers without it, and never reported its end.
     `restore_state` is what the job is started from, as it was when the replica was last looked at:
     `replica_looked`.
     """
@@ -65,6 +67,7 @@ class Observation:
     looked: float | None = None
     look_within: float | None = None
     known_since: float = 0.0
+    is_unreported: bool = False
     is_sealed: bool | None = None
     is_lease_held: bool | None = None
     is_restorable: bool | None = None
@@ -109,15 +112,37 @@ class Observation:
         looked = self.known_since if self.looked is None else self.looked
         return is_unseen(looked, self.look_within, now)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether nobody knows that a job has ended which is not reported any more.
+
+        One without checkpoints at the source has.
+        """
+        return self.is_unreported and self.source_newest is not None
+
     def saw(self, newest: Newest | None, now: float) -> None:
         """Record that the source was looked at, and what its newest checkpoint is."""
+        known = self.replica_newest
+        if newest is not None and newest.checkpoint_id == UNNUMBERED and known is not None:
+            # a savepoint is the only checkpoint of its replica
+            newest = newest._replace(checkpoint_id=known.checkpoint_id)
         self.source_newest, self.looked = newest, now
 
     def behind(self) -> int:
         """Return how many checkpoints the replica is behind."""
         return checkpoints_behind(self.source_newest, self.replica_newest)
 
-    def succeeded(self, report: Report, now: float) -> None:
+    def committed(self, report: Report, now: float, acknowledged: float | None = None) -> None:
+        """Record what a sync has committed, which may still delete what is needed no more.
+
+        `acknowledged` is when Flink dates the checkpoint, if it reported it.
+        """
+        self.replica, self.readiness = report.plan.replica, "ready"
+        if not report.plan.repairs:  # that of an older point
+            self.saw_replica(RestoreState(report.starting, report.completed), now)
+            self._replicated(self._newest_of(report, now)._replace(acknowledged=acknowledged))
+
+    def succeeded(self, report: Report, now: float, acknowledged: float | None = None) -> None:
         """Add a sync that succeeded, also one with nothing to do.
 
         Files and bytes are those of its plan. Deletes that were put off do not count. Of a sync
@@ -125,11 +150,8 @@ class Observation:
         a job is tried.
         """
         self.unchanged(now)
-        self.replica, self.readiness = report.plan.replica, "ready"
         self.seconds.update(report.phases)
-        if not report.plan.repairs:  # that of an older point
-            self.saw_replica(RestoreState(report.starting, report.completed), now)
-            self._replicated(report, now)
+        self.committed(report, now, acknowledged)
         if not report.plan.empty:
             self._count(report.plan, frozenset(report.undeleted))
             self.took(report.seconds)
@@ -185,6 +207,7 @@ class Observation:
         """Add a try that found another process at work: a stand-in service, or an operator."""
         self.tries += 1
         self.last_try = now
+        self.last_error = self.last_exit_code = None  # what failed before may be over
         self.is_lease_held, self.readiness = True, "lease"
 
     def _see_readiness(self, is_sealed: bool, obstacle: Obstacle | None) -> None:
@@ -198,8 +221,8 @@ class Observation:
         elif self.readiness == "lease":  # it may be free by now
             self.readiness = None
 
-    def _replicated(self, report: Report, now: float) -> None:
-        self.replica_newest = newest = self._newest_of(report, now)
+    def _replicated(self, newest: Newest) -> None:
+        self.replica_newest = newest
         # the job may have completed another one during the sync
         if self.source_newest is None or self.source_newest.is_older(newest):
             self.source_newest = newest

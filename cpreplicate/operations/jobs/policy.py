@@ -48,8 +48,9 @@ class KeepTrying:
 
     def is_waiting(self, job: Job, seen: Newest | None, error: Exception) -> bool:
         """See `Policy`."""
-        may_be_empty = job.is_discovered and (job.has_ended or seen is None)
-        return isinstance(error, NotThere) and may_be_empty
+        if not isinstance(error, NotThere) or not job.is_discovered:
+            return False
+        return job.has_ended or seen is None or has_ended(job, error)
 
     def final(self, error: Exception, is_first: bool) -> Exception | None:  # noqa: ARG002  # none is
         """See `Policy`."""
@@ -70,6 +71,7 @@ class OneJob:
     def __init__(self, request: SyncRequest, may_come: bool, notify: Notify) -> None:
         _refuse_checkpoint(request.source)
         self._job = Job(request.name or uri.name(job_root(request.source)), request)
+        self.target_roots = (request.target_root,)
         self._may_come, self._notify = may_come, notify
         self._was_there = self._is_missing = False
         self._reported = ""
@@ -87,7 +89,7 @@ class OneJob:
             self._report(f"{error}. Waiting for it")
         is_empty = isinstance(error, NotThere) and not isinstance(error, (NoJob, SourceBroken))
         if seen is not None or not is_empty:
-            return False
+            return seen is not None and has_ended(job, error)
         source = job.request.source
         try:
             is_there = job.request.sides.source.storage(source).stat(source) is not None
@@ -118,6 +120,23 @@ class OneJob:
                 " or give --wait-for-source to wait for a job that has not started yet"
             )
         return None
+
+
+def has_ended(job: Job, error: Exception) -> bool:
+    """Return whether a job that had checkpoints has ended the ordinary way, with all deleted.
+
+    Flink leaves its directory, without checkpoints. A job that a JobManager reports as running has
+    not ended, and one whose directory is gone may be lost.
+    """
+    if job.newest is not None or not isinstance(error, NotThere):
+        return False
+    if isinstance(error, (NoJob, SourceBroken)):
+        return False
+    source = job.request.source
+    try:
+        return job.request.sides.source.storage(source).stat(source) is not None
+    except (CpreplicateError, OSError):
+        return False
 
 
 def _refuse_checkpoint(source: str) -> None:

@@ -8,21 +8,27 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-Ending = Literal["done", "again", "failed", "unreachable"]
-"""How a try ended. `again`: a newer checkpoint is there already."""
+Ending = Literal["done", "again", "first", "failed", "unreachable"]
+"""How a try ended. `again`: a newer checkpoint is there already. `first`: nothing was copied, since
+it would be the first copy."""
 
 K = TypeVar("K", bound=Hashable)
 
 _SHARE_OF_SUSPECTS = 4  # at most one slot of so many works on jobs that are expected to fail
+_SHARE_OF_FOLLOWED = 4  # one slot of so many, and at least one, is not for first copies
 _SOON = 0.1  # of an interval: when a job is tried whose checkpoint was subsumed meanwhile
 _MOST_DOUBLINGS = 30
 
 
 class Wanted(NamedTuple):
-    """What the schedule must know of a job: its priority, and the sites that it needs."""
+    """What the schedule must know of a job: its priority, and the sites that it needs.
+
+    `is_first`: it was not replicated before, and its first copy may take hours.
+    """
 
     priority: int = 0
     sites: str = ""
+    is_first: bool = False
 
 
 class Load(NamedTuple):
@@ -38,10 +44,14 @@ class Load(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What decides about a slot: a job's priority, and whether it is expected to fail."""
+    """What decides about a slot: a job's priority, and whether it may hold up others.
+
+    `is_suspect`: it is expected to fail. `is_first`: it may take hours.
+    """
 
     priority: int
     is_suspect: bool
+    is_first: bool
 
 
 @dataclass
@@ -61,7 +71,8 @@ class Schedule(Generic[K]):
     A job that failed is tried again after `interval` seconds, then after twice as long, and so on
     up to `max_backoff`, each time up to a half less, at random: jobs that failed together do not
     come back together. Jobs that failed, and jobs that need the same sites as one that could not
-    reach them, have a quarter of the slots. So waiting for a dead cluster holds up nothing else.
+    reach them, have a quarter of the slots. So waiting for a dead cluster holds up nothing else. A
+    quarter of the slots is not for first copies: these hold up no job that is in step.
     """
 
     def __init__(
@@ -123,7 +134,10 @@ class Schedule(Generic[K]):
             self._unreachable.add(entry.wanted.sites)
         elif ending == "done":
             self._unreachable.discard(entry.wanted.sites)
-        if ending in ("done", "again"):
+        if ending == "first":
+            entry.wanted = entry.wanted._replace(is_first=True)
+            entry.due = now
+        elif ending in ("done", "again"):
             entry.failures = 0
             pause = self._interval * (_SOON if ending == "again" else 1.0)
             entry.due = max(now, (now if started is None else started) + pause)
@@ -151,11 +165,15 @@ class Schedule(Generic[K]):
             return False
         suspects = sum(count for other, count in rivals.items() if other.is_suspect)
         most = max(1, self._slots // _SHARE_OF_SUSPECTS)
-        return not kind.is_suspect or suspects < most
+        if kind.is_suspect and suspects >= most:
+            return False
+        firsts = sum(count for other, count in rivals.items() if other.is_first)
+        kept = max(1, self._slots // _SHARE_OF_FOLLOWED)
+        return not kind.is_first or firsts < max(1, self._slots - kept)
 
     def _kind(self, entry: _Entry) -> _Kind:
         is_suspect = entry.failures > 0 or entry.wanted.sites in self._unreachable
-        return _Kind(entry.wanted.priority, is_suspect)
+        return _Kind(entry.wanted.priority, is_suspect, entry.wanted.is_first)
 
     def _backoff(self, failures: int) -> float:
         doubled = self._interval * 2.0 ** min(failures - 1, _MOST_DOUBLINGS)

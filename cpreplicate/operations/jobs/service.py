@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -100,7 +100,8 @@ class Service:
         self._followed: dict[JobKey, JobState] = {}
         self._former: dict[Life, JobState] = {}  # that nobody reports any more, the last of each
         self._levels: Mapping[int, int] = {}
-        self._is_discovered = self._is_stopping = False
+        self._is_discovered = self._is_stopping = self._is_ready = False
+        self._began = clock.now()
         self._final: Exception | None = None
         self._running: list[SideCall[None]] = []
         self._discovering: SideCall[None] | None = None
@@ -151,6 +152,10 @@ class Service:
             return running or found
         return [max(restorable, key=lambda state: state.restorable_since)]
 
+    def target_roots(self) -> Collection[str]:
+        """Return into which TARGET_ROOTs the jobs of all shards are replicated."""
+        return self._discovery.target_roots
+
     def load(self) -> Load:
         """Return how many jobs are tried at this moment, and how many wait for a slot."""
         with self._lock:
@@ -161,17 +166,21 @@ class Service:
         return self.clock.monotonic() - self._beat < _ALIVE
 
     def is_ready(self) -> bool:
-        """Return whether discovery looked everywhere once, and each job was tried at least once.
+        """Return whether discovery, and then each job that it found, was asked once.
 
-        A place that fails, or does not answer in time, counts too: it keeps no other job's service
-        from being ready.
+        A place or a job that fails, or does not answer in time, counts too: it keeps no other job's
+        service from being ready. What comes later, such as a new job, does not undo it.
         """
-        if not self._coverage.was_asked(self._settings.look_within):
+        self._is_ready = self._is_ready or self._was_all_asked()
+        return self._is_ready
+
+    def _was_all_asked(self) -> bool:
+        within, now = self._settings.look_within, self.clock.now()
+        if not self._coverage.was_asked(within):
             return False
         with self._lock:
-            return (self._is_discovered or bool(self._coverage.places())) and all(
-                state.observation.tries for state in self._observed()
-            )
+            is_known = self._is_discovered or is_unseen(self._began, within, now)
+            return is_known and all(state.was_asked(now) for state in self._observed())
 
     def remarks(self) -> list[str]:
         """Return what a probe of this process should state of its jobs, a line each."""
@@ -179,7 +188,10 @@ class Service:
         with self._lock:
             observed = self._observed()
             unseen = sorted(each.label for each in observed if each.observation.is_unseen(now))
+            lost = sorted(each.label for each in observed if each.observation.is_lost)
         lines = []
+        if lost:
+            lines.append(f"no JobManager reports these jobs, or their end: {_listed(lost)}")
         if unseen:
             lines.append(f"not looked at for more than {within:g} s: {_listed(unseen)}")
         if is_unseen(self._discovered, within, now):
@@ -248,6 +260,7 @@ class Service:
         """Begin what is due, without waiting for it; return the seconds until the next turn."""
         now = self._beat = self.clock.monotonic()
         self._wake.clear()
+        self.is_ready()  # also if nobody asks before the next job comes
         is_discovering = self._discovering is not None and not self._discovering.has_ended
         if now >= self._discover_at and not is_discovering:
             self._discover_at = now + self._settings.interval
@@ -317,12 +330,14 @@ class Service:
                     self._former[gone.life] = gone
             self._levels = levels_of(jobs.values())
             self._is_discovered = True
-            self._schedule.update({key: _wanted(job) for key, job in jobs.items()}, now)
             for key, job in jobs.items():
-                state = self._followed.get(key) or self._new(job)
-                self._followed[key] = state
+                self._followed[key] = self._followed.get(key) or self._new(job)
+            wanted = {key: _wanted(job, self._followed[key]) for key, job in jobs.items()}
+            self._schedule.update(wanted, now)
+            for key, job in jobs.items():
+                state = self._followed[key]
                 state.update(job)
-                if job.newest is not None and job.newest != state.done:
+                if (newest := state.reported(job)) is not None and not state.is_done(newest):
                     self._schedule.hurry(key, now)
             self._label()
 
@@ -373,7 +388,7 @@ def _few(texts: Sequence[str]) -> list[str]:
     return [*texts[:_MOST_NAMES], *more]
 
 
-def _wanted(job: Job) -> Wanted:
+def _wanted(job: Job, state: JobState) -> Wanted:
     request = job.request
     sites = f"{uri.filesystem(request.source)} {uri.filesystem(request.target_root)}"
-    return Wanted(job.priority, sites)
+    return Wanted(job.priority, sites, is_first=state.is_first)

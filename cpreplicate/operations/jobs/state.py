@@ -32,9 +32,10 @@ class JobState:
 
     `done` is the checkpoint that was replicated last, and `looked` when its replica was looked at,
     by the monotonic clock. `discovered` is when discovery asked for what it found, in seconds since
-    the epoch. `is_located`: the place of the replica is known. `is_source_lost`: the source could
-    not be reached at the last look. `final` is the failure that ends the service. `label` is its
-    name, with its id or its directory if another job has the same name.
+    the epoch. `is_located`: the place of the replica is known. `was_replica_asked`: what it holds
+    was asked before the first try. `is_first`: it holds nothing yet. `is_source_lost`: the source
+    could not be reached at the last look. `final` is the failure that ends the service. `label` is
+    its name, with its id or its directory if another job has the same name.
     """
 
     def __init__(self, job: Job, warn: Notify, look_within: float, clock: Clock = MACHINE) -> None:
@@ -45,7 +46,8 @@ class JobState:
         self.looked = -math.inf
         self.backlog: Backlog | None = None
         self.discovered = 0.0
-        self.is_source_lost = self.is_located = False
+        self.is_source_lost = self.is_located = self.is_first = False
+        self.was_replica_asked = False
         self.final: Exception | None = None
         self._look_within = look_within
         self._subsumed: Checkpoint | None = None
@@ -73,7 +75,7 @@ class JobState:
         self.job = job
         observation = self.observation
         observation.name, observation.priority = job.name, job.priority
-        observation.source = job.request.source
+        observation.source, observation.is_unreported = job.request.source, job.is_lost
         if not self.is_located:
             observation.replica = likely_root(job.request)
         self.discovered = self._clock.now() if job.looked is None else job.looked
@@ -85,17 +87,38 @@ class JobState:
         self.observation.replica, self.is_located = replica, True
 
     def reported(self, job: Job) -> Checkpoint | None:
-        """Return the checkpoint that discovery knows, unless Flink has subsumed it since.
+        """Return the checkpoint that discovery knows, unless the job may have a newer one.
 
         The REST API answers from a cache, by default up to 3 s old (`web.refresh-interval`). What
-        discovery found long ago is not known: the directory of the job is listed then.
+        discovery found long ago, or is lower than what was seen since, is not known: the directory
+        of the job is listed then. Numbers restart when a job is started from scratch.
         """
+        found = job.newest
         is_old = is_unseen(self.discovered, self._look_within, self._clock.now())
-        return None if is_old or job.newest == self._subsumed else job.newest
+        if found is None or is_old or found == self._subsumed:
+            return None
+        seen = [self.observation.source_newest, self.done and self.done.newest]
+        is_passed = any(each is not None and found.newest.is_older(each) for each in seen)
+        return None if is_passed else found
+
+    def is_done(self, checkpoint: Checkpoint) -> bool:
+        """Return whether it is the checkpoint that was replicated last."""
+        done = self.done
+        if done is None or done.path != checkpoint.path:
+            return False
+        return done.newest.is_same(checkpoint.newest)
 
     def subsumed(self, checkpoint: Checkpoint) -> None:
         """Record that a checkpoint that discovery reported is gone."""
         self._subsumed = checkpoint
+
+    def was_asked(self, now: float) -> bool:
+        """Return whether the job was tried once, or its source looked at, or that takes too long.
+
+        A first copy of hours is no reason to count as not asked.
+        """
+        seen = self.observation
+        return bool(seen.tries) or seen.looked is not None or seen.is_unseen(now)
 
     def is_overdue(self, interval: float, now: float) -> bool:
         """Return whether to look at the source beside the tries: one takes long, or none is due.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import METADATA
-from cpreplicate.errors import Obstacle, Obstructed, Refused, Sealed
+from cpreplicate.errors import NotNewer, Obstacle, Obstructed, Refused, Sealed
 from cpreplicate.operations.change.target_root import refuse_replica_as_root
 from cpreplicate.operations.sync.source.state import SourceState, is_followed
 from cpreplicate.protocol import needed, ownership, replica_state, seal
@@ -66,13 +66,13 @@ def reasons_against(source_state: SourceState, replica: Replica, state: State) -
 def refuse_to_go_back(
     committed: Sequence[CommittedCheckpoint], source_state: SourceState, replica: Replica
 ) -> None:
-    """Raise `Refused` if the replica holds a newer checkpoint, unless the request allows that."""
+    """Raise `NotNewer` if the replica holds a newer checkpoint, unless the request allows that."""
     newest = committed[0].checkpoint_id if committed else -1
     asked = source_state.file.metadata.checkpoint_id
     if newest > asked and not source_state.request.allow_older:
         higher = sorted(each.checkpoint_id for each in committed if each.checkpoint_id > asked)
         names = ", ".join(f"chk-{number}" for number in higher)
-        raise Refused(
+        raise NotNewer(
             f"{replica.root} holds chk-{newest}, newer than {source_state.source.checkpoint}"
             f" (checkpoint {asked}). A replica never goes back. Nothing was done. Sync a newer"
             " checkpoint, or give another TARGET_ROOT. If the job was started from scratch, its"

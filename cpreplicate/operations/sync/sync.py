@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -50,23 +51,43 @@ from cpreplicate.runners import Runner, TimedRunner, choose_runner
 _log = logging.getLogger(__name__)
 
 
-def sync(request: SyncRequest, notify: Notify, shared: Runner | None = None) -> Report:
+Committed = Callable[[Report], None]
+"""Called at the commit, before anything is deleted."""
+
+
+def sync(
+    request: SyncRequest,
+    notify: Notify,
+    shared: Runner | None = None,
+    committed: Committed = lambda _report: None,
+) -> Report:
     """Replicate a checkpoint by the commit protocol, and return what was done.
 
-    Uses the `shared` runner, or one of its own. Raises one of `cpreplicate.errors`, having deleted
-    nothing.
+    Uses the `shared` runner, or one of its own. `committed` is called if something is published,
+    with the report as it is then. Raises one of `cpreplicate.errors`, having deleted nothing.
     """
-    started = time.monotonic()
+    run = _Run(request, notify, shared, committed, time.monotonic())
     with suppress(_NameTaken):
-        return _sync(request, notify, shared, started)
-    return _sync(request, notify, shared, started)  # under another name
+        return _sync(run)
+    return _sync(run)  # under another name
+
+
+class _Run(NamedTuple):
+    """What a sync was called with, and when."""
+
+    request: SyncRequest
+    notify: Notify
+    shared: Runner | None
+    committed: Committed
+    started: float
 
 
 class _NameTaken(Exception):
     """Another source got the name of the new replica since that was looked for."""
 
 
-def _sync(request: SyncRequest, notify: Notify, shared: Runner | None, started: float) -> Report:
+def _sync(run: _Run) -> Report:
+    request, notify, started = run.request, run.notify, run.started
     # Step 0, check: nothing is written
     source_state = read_source(request)
     begin_checkpoint(source_state.placement.name)
@@ -89,9 +110,9 @@ def _sync(request: SyncRequest, notify: Notify, shared: Runner | None, started: 
             return report_of(work.plan, work.source_state, started)
         refuse_no_space(work.plan, replica)
         read = time.monotonic() - started
-        runner = TimedRunner(shared or _runner_for(work.plan, request))
+        runner = TimedRunner(run.shared or _runner_for(work.plan, request))
         with change.running(runner):
-            done = _carry_out(work, following)
+            done = _carry_out(work, following, run)
 
     report = report_of(done.executed.plan, done.source_state, started)
     return replace(
@@ -168,7 +189,7 @@ def _compared(work: Work, following: Following, is_first: bool) -> Work:
             work = _next(work.change, following)
 
 
-def _carry_out(work: Work, following: Following) -> _CarriedOut:
+def _carry_out(work: Work, following: Following, run: _Run) -> _CarriedOut:
     """Carry out steps 2 to 6. What raises does so before anything is deleted."""
     _log_plan(work.plan)
     work = _compared(work, following, is_first=True)
@@ -182,6 +203,9 @@ def _carry_out(work: Work, following: Following) -> _CarriedOut:
             record_turn(work, former)
             _log_plan(work.plan)
     executed, listed = committed
+    if executed.plan.publish:
+        report = report_of(executed.plan, work.source_state, run.started)
+        run.committed(replace(report, committed=True, turned_from=following.turns.names))
     abandoned = Abandoned(following.turns.names, following.abandoned())
     cleaned_up = clean_up(work, executed, listed, abandoned)  # step 6, delete
     return _CarriedOut(executed, work.source_state, cleaned_up)

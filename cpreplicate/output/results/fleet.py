@@ -23,6 +23,8 @@ def _text(report: FleetReport) -> str:
     """Return what was replicated and what failed, without the jobs that had nothing to do."""
     counts = report.counts(_OUTCOMES)
     facts = [(outcome, f"{count} jobs") for outcome, count in counts.items() if count]
+    if report.elsewhere:
+        facts.append(("shard", f"{report.shard}: {report.elsewhere} jobs are in other shards"))
     facts.append(("took", f"{report.seconds:.1f} s ({report.runner})"))
     listed = [job for job in report.jobs if job.outcome in _LISTED]
     with_gone = any(map(withdrawn, listed))
@@ -53,6 +55,8 @@ def _json(report: FleetReport) -> str:
     """Return the result of `fleet --output json`."""
     result = {
         **report.counts(_OUTCOMES),
+        "shard": str(report.shard),
+        "in_other_shards": report.elsewhere,
         "runner": report.runner,
         "seconds": round(report.seconds, 3),
         "jobs": [_object(job) for job in report.jobs],

@@ -459,3 +459,74 @@ def test_a_sync_is_asked_to_record_the_name_that_the_jobmanager_reports():
     with answering(answers) as (place, _seen):
         (job,) = following(f"http://{place}", []).jobs()
     assert job.request.name == name
+
+
+def restored(path):
+    return {"latest": {"completed": None, "restored": {"id": 7, "external_path": path}}}
+
+
+def test_a_job_that_was_restored_and_completed_no_checkpoint_since_is_followed():
+    lines: list[str] = []
+    path = f"file:/dcA/{ONE}/chk-7"
+    answers = {
+        "/jobs/overview": overview(ONE, TWO),
+        f"/jobs/{ONE}/checkpoints": restored(path),
+        f"/jobs/{TWO}/checkpoints": restored(path),  # a restart under another id
+    }
+    with jobmanager(answers) as server:
+        found = asking([server.url], lines)
+        (job,) = found.jobs()
+        assert (job.name, job.request.source, job.newest) == ("1", f"file:/dcA/{ONE}", None)
+        assert [line for line in lines if line.startswith(f"2: the job {TWO} was restored from")]
+        answers[f"/jobs/{ONE}/checkpoints"] = checkpoints(ONE, 8)
+        assert newest(found) == {"1": 8}
+
+
+def test_a_report_without_a_state_or_a_name_or_with_an_id_in_capitals_is_followed_or_counted():
+    jobs = overview(ONE, TWO, f"{10:032x}")
+    del jobs["jobs"][0]["state"]
+    jobs["jobs"][1]["name"] = None
+    jobs["jobs"][2]["jid"] = f"{10:032X}"
+    ids = [ONE, TWO, f"{10:032x}"]
+    answers = {
+        "/jobs/overview": jobs,
+        **{f"/jobs/{each}/checkpoints": checkpoints(each, 3) for each in ids},
+    }
+    lines: list[str] = []
+    with jobmanager(answers) as server:
+        assert newest(asking([server.url], lines)) == {"1": 3, TWO: 3, "a": 3}
+        assert len([line for line in lines if "does not answer as Flink's REST API" in line]) == 2
+        chosen = FlinkJobs(
+            lambda: [server.url],
+            connect,
+            Chosen(frozenset(("1",))),
+            SyncRequest("", "file:/dcB"),
+            lines.append,
+            patience=HANG,
+        )
+        assert newest(chosen) == {"1": 3}
+        assert unread(chosen) == [f"{server.url} (the job {TWO} without a name)"]
+
+
+def test_a_job_that_is_not_reported_any_more_is_lost_unless_its_end_or_its_next_life_is_reported():
+    clock, lines = ManualClock(), list[str]()
+    ids = [ONE, TWO, f"{3:032x}"]
+    jobs = overview(*ids)
+    answers = {
+        "/jobs/overview": jobs,
+        **{f"/jobs/{each}/checkpoints": checkpoints(each, 3) for each in (*ids, f"{4:032x}")},
+    }
+    with jobmanager(answers) as server:
+        found = asking([server.url], lines, clock=clock)
+        assert set(newest(found)) == {"1", "2", "3"}
+        jobs["jobs"][1]["state"] = "CANCELED"
+        found.jobs()
+        answers["/jobs/overview"] = overview(f"{4:032x}")
+        answers["/jobs/overview"]["jobs"][0]["name"] = "3"
+        for _ in range(3):
+            clock.pass_(100.0)
+            kept = found.jobs()
+        assert {job.name: job.is_lost for job in kept} == {"1": True, "3": False}
+        assert len([line for line in lines if "has not reported its end" in line]) == 1
+        answers["/jobs/overview"] = overview(ONE)
+        assert {job.name: job.is_lost for job in found.jobs()}["1"] is False

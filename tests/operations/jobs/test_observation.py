@@ -6,7 +6,7 @@ import os
 import pytest
 
 from cpreplicate.cli.running.metrics_file import sync_metrics
-from cpreplicate.core.lag import Newest
+from cpreplicate.core.lag import UNNUMBERED, Newest
 from cpreplicate.errors import Obstructed, Refused, Sealed, obstacle_of
 from cpreplicate.operations.handover.promote import PromoteRequest, promote
 from cpreplicate.operations.jobs.observation import Observation
@@ -217,3 +217,16 @@ def test_a_checkpoint_that_no_storage_dates_is_as_old_as_its_replication(
     assert job.replica_newest == Newest(1, 100.0)
     job.saw(Newest(2, 0.0), 300.0)
     assert (job.lag(500.0), job.behind()) == (400.0, 1)
+
+
+def test_who_finds_the_lease_of_another_knows_nothing_of_a_failure_any_more():
+    job = Observation("orders")
+    job.failed(10, "incomplete", 100.0)
+    job.held(200.0)
+    assert (job.last_error, job.last_exit_code, job.is_lease_held) == (None, None, True)
+
+
+def test_a_savepoint_that_was_replicated_is_not_behind():
+    job = Observation("orders", replica_newest=Newest(7, 100.0))
+    job.saw(Newest(UNNUMBERED, 100.0), 200.0)
+    assert (job.behind(), job.lag(500.0)) == (0, 0)

@@ -148,3 +148,25 @@ def test_no_slot_is_ever_given_twice_and_no_job_is_forgotten(jobs, steps):
             tried.add(name)
             schedule_.ended(name, "done", now)
     assert tried == set(wanted)
+
+
+def test_first_copies_leave_slots_to_jobs_that_were_copied_before():
+    jobs = schedule(slots=8)
+    new = {f"new-{number}": Wanted(is_first=True) for number in range(20)}
+    jobs.update({**new, "old-0": Wanted(), "old-1": Wanted()}, 0.0)
+    begun = jobs.take(0.0)
+    assert sum(name.startswith("new") for name in begun) == 6
+    assert {"old-0", "old-1"} <= set(begun)
+    alone = schedule(slots=1)
+    alone.update(new, 0.0)
+    assert len(alone.take(0.0)) == 1
+
+
+def test_a_job_that_proves_to_be_a_first_copy_waits_for_a_slot_of_these():
+    jobs = schedule(slots=2)
+    jobs.update({"a": Wanted(), "b": Wanted()}, 0.0)
+    assert jobs.take(0.0) == ["a", "b"]
+    for name in "ab":
+        assert jobs.ended(name, "first", 1.0) == 0.0
+    assert jobs.take(1.0) == ["a"]
+    assert jobs.take(1.0) == []

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from cpreplicate.core.lag import Newest
+from cpreplicate.core.lag import Newest, reported
 from cpreplicate.errors import SourceBroken, UsageError
 from cpreplicate.operations.handover.promote import PromoteRequest, promote
 from cpreplicate.operations.jobs.coverage import Coverage
@@ -39,6 +39,8 @@ LOOK_AGAIN = 600.0  # seconds after which a replica is looked at that has nothin
 
 class Jobs:
     """Discovery that returns what a test has put there."""
+
+    target_roots = ()
 
     def __init__(self, *found):
         self.found = list(found)
@@ -827,3 +829,138 @@ def test_jobs_of_one_name_that_run_at_the_same_time_are_all_meant_by_it(tmp_path
     with stepping(Jobs(*found)) as stepped:
         stepped.step()
         assert len(stepped.service.restore_points("orders")) == 2
+
+
+@pytest.mark.parametrize("ahead", [5.0, 0.3, -5.0, 3600.0])
+def test_a_replica_of_the_newest_checkpoint_has_no_lag_however_the_clocks_differ(tmp_path, ahead):
+    path = write(tmp_path, 1, 1)
+    written = path.joinpath("_metadata").stat().st_mtime
+    found = Checkpoint(f"file:{path}", reported(1, written + ahead))
+    with stepping(Jobs(replace(served(tmp_path, 1), newest=found))) as stepped:
+        for _ in range(4):
+            stepped.step(2.0)
+        (seen,) = stepped.service.observations()
+        assert (seen.behind(), seen.lag(stepped.clock.now())) == (0, 0)
+        assert seen.replica_newest.clocks_apart == pytest.approx(ahead)
+        assert seen.tries == 4
+
+
+def test_a_number_that_flink_uses_a_second_time_is_another_checkpoint(tmp_path):
+    path = write(tmp_path, 1, 1)
+    discovery = Jobs(
+        replace(served(tmp_path, 1), newest=Checkpoint(f"file:{path}", reported(1, 1000.0)))
+    )
+    with stepping(discovery) as stepped:
+        stepped.step()
+        again = Checkpoint(f"file:{path}", reported(1, 2000.0))
+        discovery.found = [replace(discovery.found[0], newest=again)]
+        stepped.tries.hold("job")
+        stepped.step(1.0)
+        assert stepped.service.observations()[0].behind() == 1
+
+
+def test_what_is_committed_is_known_before_what_is_needed_no_more_is_deleted(tmp_path):
+    write(tmp_path, 1, 1)
+    seen: list[tuple[str, int]] = []
+
+    def note(verb, uri):
+        if verb == "delete" and uri.endswith("_metadata"):
+            (known,) = stepped.service.observations()
+            seen.append((path_of(stepped.service)[0][-5:], known.replica_newest.checkpoint_id))
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), note)),
+        stepping(Jobs(served(tmp_path, 1))) as stepped,
+    ):
+        stepped.step()
+        write(tmp_path, 1, 2, NEXT)
+        stepped.step(1.0)
+    assert seen == [("chk-2", 2)]
+
+
+def test_a_report_that_is_older_than_what_was_replicated_is_no_work(tmp_path):
+    first = write(tmp_path, 1, 1)
+    old = Checkpoint(f"file:{first}", reported(1, 1000.0))
+    discovery, warnings = Jobs(served(tmp_path, 1)), list[str]()
+    with stepping(discovery, warnings) as stepped:
+        write(tmp_path, 1, 2, NEXT)
+        stepped.step()
+        discovery.found = [replace(served(tmp_path, 1), newest=old)]
+        for _ in range(3):
+            stepped.step(1.0)
+        (seen,) = stepped.service.observations()
+        assert (seen.failures, seen.behind(), warnings) == (Counter(), 0, [])
+    with stepping(discovery, warnings) as stepped:  # another one has replicated it
+        stepped.step()
+        (seen,) = stepped.service.observations()
+        assert (seen.failures, seen.replica_newest.checkpoint_id, warnings) == (Counter(), 2, [])
+
+
+def test_a_cancelled_job_whose_checkpoints_flink_deleted_has_ended_and_that_is_reported_once(
+    tmp_path,
+):
+    path = write(tmp_path, 1, 1)
+    job = served(tmp_path, 1, is_discovered=True)
+    lines, warnings = list[str](), list[str]()
+    with stepping(Jobs(job), warnings, lines) as stepped:
+        stepped.step()
+        shutil.rmtree(path)
+        for _ in range(4):
+            stepped.step(1.0)
+        (seen,) = stepped.service.observations()
+        assert (seen.last_exit_code, seen.lag(stepped.clock.now())) == (0, 0)
+        assert len([line for line in lines if "the job has ended" in line]) == 1
+        write(tmp_path, 1, 2, NEXT)
+        stepped.step(1.0)
+        assert replica_ids(stepped.service) == {"job-1": 2}
+        shutil.rmtree(path.parent)  # lost, perhaps: Flink leaves the directory
+        stepped.step(1.0)
+        assert stepped.service.observations()[0].last_exit_code == 10
+    assert len(warnings) == 1
+
+
+def test_a_job_that_is_reported_as_running_has_not_ended_when_its_checkpoints_are_gone(tmp_path):
+    path = write(tmp_path, 1, 1)
+    found = Checkpoint(f"file:{path}", reported(1, 1000.0))
+    job = replace(served(tmp_path, 1, is_discovered=True), newest=found)
+    with stepping(Jobs(job)) as stepped:
+        stepped.step()
+        shutil.rmtree(path)
+        stepped.step(LOOK_AGAIN)
+        assert stepped.service.observations()[0].last_exit_code == 10
+
+
+def test_a_new_job_leaves_a_service_ready_that_was(tmp_path):
+    write(tmp_path, 1, 1)
+    discovery = Jobs(served(tmp_path, 1))
+    with stepping(discovery) as stepped:
+        stepped.tries.hold("job")
+        stepped.step()
+        assert not stepped.service.is_ready()
+        stepped.release()
+        stepped.step()
+        assert stepped.service.is_ready()
+        write(tmp_path, 2, 1)
+        discovery.found.append(served(tmp_path, 2))
+        stepped.tries.hold("job")
+        stepped.step(1.0)
+        assert len(stepped.service.observations()) == 2
+        assert stepped.service.is_ready()
+
+
+def test_what_a_replica_holds_is_known_before_the_first_try_of_a_service_has_ended(
+    tmp_path, monkeypatch
+):
+    write(tmp_path, 1, 1)
+    replicate(tmp_path, 1)
+    write(tmp_path, 1, 2, NEXT)
+    seen = []
+
+    def note(*words):
+        seen.append((path_of(stepped.service)[0][-5:], replica_ids(stepped.service)["job-1"]))
+        return sync(*words)
+
+    monkeypatch.setattr("cpreplicate.operations.jobs.attempt.sync", note)
+    with stepping(Jobs(served(tmp_path, 1))) as stepped:
+        stepped.step()
+    assert seen == [("chk-1", 1)]
