@@ -6,8 +6,7 @@ from collections import Counter
 from cpreplicate.core.clock import MACHINE
 from cpreplicate.operations.jobs.inquiries import Inquiries
 from cpreplicate.storage.waiting.side_call import SideCall
-from tests.support.waiting import wait_until
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 
 class Questions:
