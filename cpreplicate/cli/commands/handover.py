@@ -44,7 +44,8 @@ _NOT_WITH_ALL = (
         **exit_codes.RUNNER,
         3: "--all: not every replica was promoted; the result has the exit code of each",
         4: "the replica cannot be restored; it was left unchanged",
-        6: "refused for safety; also if the checkpoint that it was promoted with is gone",
+        6: "refused for safety; also if the checkpoint that it was promoted with is gone, or if the"
+        " source holds none any more",
         21: "--max-lag: the source is, or may be, further ahead; nothing was changed",
         **exit_codes.STOPPED,
     },
@@ -53,6 +54,7 @@ _NOT_WITH_ALL = (
         upkeep_options.SELECTED_JOB,
         options.PROMOTED,
         upkeep_options.AS_OF,
+        upkeep_options.GOING_BACK,
         options.POSITIONS,
         *upkeep_options.PROMOTE_ALL,
         *upkeep_options.CHECKED_KAFKA,

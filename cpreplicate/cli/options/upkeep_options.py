@@ -39,6 +39,12 @@ INCLUDE = basic(
     is_multiple=True,
 )
 YES = basic("yes", "With --all, do not ask before replicas are changed.")
+GOING_BACK = basic(
+    "allow-older",
+    "Promote a replica though its source answers and holds no checkpoint any more: its job ended,"
+    " or was stopped with a savepoint, and may have gone further.",
+    is_general=False,  # one word for one promotion
+)
 PROMOTE_ALL = (
     basic(
         "all",

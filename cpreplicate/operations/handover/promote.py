@@ -20,6 +20,7 @@ from cpreplicate.operations.change.change import some
 from cpreplicate.operations.change.probe import refuse_held, try_change
 from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.handover import as_of
+from cpreplicate.operations.handover.ended import may_have_gone_further, refuse_to_go_back
 from cpreplicate.operations.kafka import check as kafka_check
 from cpreplicate.operations.kafka.check import KafkaAsked, KafkaCheck
 from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_in, positions_of
@@ -53,7 +54,8 @@ class PromoteRequest:
     the newest one that a job can go on from at that Kafka, and one that is named must be such a
     checkpoint. By the side `source`, the source that the replica records is asked how far it is
     ahead, unless that was `seen` before. More than `max_lag` seconds are refused, unless the
-    replica is promoted already: its job is started all the same.
+    replica is promoted already: its job is started all the same. So is a source that holds no
+    checkpoint any more, without `allow_older` or a checkpoint that is asked for.
     """
 
     replica: str
@@ -69,6 +71,12 @@ class PromoteRequest:
     source: Side | None = None
     seen: SourceSeen | None = None
     max_lag: float | None = None
+    allow_older: bool = False
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the checkpoint is the operator's choice."""
+        return self.allow_older or self.checkpoint is not None or self.as_of is not None
 
 
 @dataclass(frozen=True)
@@ -116,13 +124,28 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
         if not verification.restorable:
             name, is_asked = found.checkpoint, request.with_positions
             return replace(found, positions=positions_in(replica, name) if is_asked else None)
+        if state is not None and found.behind is not None:
+            found = replace(
+                found, behind=_as_it_ended(found.behind, found.checkpoint, replica, state)
+            )
         if state is not None:
+            _refuse_to_go_back(found, replica, request)
             _refuse_lagging(found, request.max_lag)
         if held is None:
             _try(replica, state, found.checkpoint)
         elif state is not None:
             _seal(held, found.checkpoint, notify)
     return _with_start(found, replica, request)
+
+
+def _as_it_ended(behind: Behind, name: str, replica: Replica, state: State) -> Behind:
+    """Return how far a checkpoint is behind, not known if its job may have gone further."""
+    return replace(behind, is_ended=may_have_gone_further(behind, name, replica, state))
+
+
+def _refuse_to_go_back(found: Promotion, replica: Replica, request: PromoteRequest) -> None:
+    if found.behind is not None and not request.is_chosen:
+        refuse_to_go_back(found.behind, found.checkpoint, replica, request.source)
 
 
 def _found(

@@ -47,8 +47,8 @@ class PromoteAllRequest:
     source is seen to be ahead by more than `max_lag` seconds is left as it is, unless it was
     promoted before. If the source does not answer, one that is that much older than the newest of
     all is listed first, or with `skip_lagging` left as it is, too. With `kafka`, of each replica
-    the newest checkpoint is promoted that its job can go on from there. With `dry_run` nothing is
-    changed.
+    the newest checkpoint is promoted that its job can go on from there. A replica whose source
+    holds no checkpoint any more fails without `allow_older`. With `dry_run` nothing is changed.
     """
 
     replicas: tuple[ReplicaRef, ...]
@@ -59,6 +59,7 @@ class PromoteAllRequest:
     lock_wait: float = 0.0
     sides: Sides = field(default=Sides())
     kafka: KafkaAsked | None = None
+    allow_older: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,9 @@ def _promoted(job: JobPromotion, request: PromoteAllRequest, notify: Notify) -> 
         side=request.sides.target,
         dry_run=request.dry_run,
         kafka=request.kafka,
+        source=request.sides.source,
         seen=job.seen,
+        allow_older=request.allow_older,
     )
     try:
         promotion = promote(asked, named(job.name, notify))

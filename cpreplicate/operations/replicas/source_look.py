@@ -35,6 +35,11 @@ class SourceLook(NamedTuple):
     error: str | None = None
     is_known: bool = True
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the source answers, and holds no checkpoint any more."""
+        return self.is_known and self.newest is None
+
     def beside(self, checkpoint_id: int) -> SourceLook:
         """Return the look where the replica holds this checkpoint: a savepoint has its number.
 
@@ -50,22 +55,29 @@ class Behind:
     """How far a checkpoint of a replica is behind its source, which was seen at a time `now`.
 
     `own` is the checkpoint. `source` is the URI that was asked, None if the replica names none.
+    `is_ended`: the source holds no checkpoint any more, and this one may not be its last.
     """
 
     source: str | None
     look: SourceLook
     own: Newest
     now: float = field(compare=False)
+    is_ended: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known what the source has, or had in the end."""
+        return self.look.is_known and not self.is_ended
 
     @property
     def checkpoints(self) -> int | None:
         """By how many checkpoints the source is ahead, None if that is not known."""
-        return checkpoints_behind(self.look.newest, self.own) if self.look.is_known else None
+        return checkpoints_behind(self.look.newest, self.own) if self.is_known else None
 
     @property
     def seconds(self) -> float | None:
         """The lag in seconds as `status` defines it, None if it is not known."""
-        if not self.look.is_known:
+        if not self.is_known:
             return None
         lag = lag_seconds(self.look.newest, self.own, self.now)
         return lag if self.own.is_dated or not lag else None

@@ -58,6 +58,8 @@ def _lag_lines(behind: Behind | None, is_sealed: bool) -> list[str]:
     if behind is None:
         return []
     newest, count = behind.look.newest, behind.checkpoints
+    if behind.is_ended:
+        return [lines([f"lag: ?: {behind.source} holds no checkpoint any more"])]
     if count is None:
         place = "" if behind.source is None else f" {behind.source}"
         return [lines([f"lag: ?: the source{place} was not seen: {behind.look.error}"])]

@@ -5,6 +5,7 @@ Nothing is changed here.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,17 +15,18 @@ import pyarrow.compute as pc
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, FileTable, closure
 from cpreplicate.core.path_columns import Texts
-from cpreplicate.core.placement import METADATA, Placement
+from cpreplicate.core.placement import METADATA, Placement, job_root
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations.sync.place import named_source
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import incomplete
 from cpreplicate.operations.sync.source.incomplete import Search
 from cpreplicate.operations.sync.source.savepoint import OwnJob, has_replicas, job_of_savepoint
-from cpreplicate.protocol import ownership, same_place
+from cpreplicate.protocol import json_files, ownership, same_place
 from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_name
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.protocol.replica_name import Named, find_replica, namesake
+from cpreplicate.protocol.replica_name import Named, find_replica, is_distinctive, namesake
+from cpreplicate.protocol.savepoints import newest_savepoint
 from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata
 from cpreplicate.storage import Side, Sides
 
@@ -67,8 +69,8 @@ def read_source(request: SyncRequest, known: Source | None = None) -> SourceStat
     _refuse_other_roots(files, source, request)
     _refuse_unusable_sources(files, side)
     own_job = job_of_savepoint(request, source, file.metadata)
-    job_root = source.job_root if own_job is None else own_job.source.given
-    placement = Placement(source.checkpoint, job_root, f"chk-{file.metadata.checkpoint_id}")
+    root = source.job_root if own_job is None else own_job.source.given
+    placement = Placement(source.checkpoint, root, f"chk-{file.metadata.checkpoint_id}")
     return SourceState(
         request=request,
         source=source,
@@ -100,12 +102,34 @@ def _found(request: SyncRequest) -> Source:
         return find(request.source, request.sides.source, request.allow_older)
     except NotThere as error:
         if not request.repair:
-            raise
+            raise _ended(error, request) from error
         raise NotThere(
             f"{request.source} is not there any more, so what a replica keeps of it cannot be"
             " repaired. Nothing was done. `cpreplicate list` shows the other points of the replica."
             f" The reason: {error}"
         ) from error
+
+
+def _ended(error: NotThere, request: SyncRequest) -> NotThere:
+    """Return the error of a directory without a checkpoint, with the savepoint that is known."""
+    root = request.source.rstrip("/")
+    if type(error) is not NotThere or job_root(root) != root:
+        return error
+    roots = [*request.source_roots, *(remap.actual for remap in request.remaps)]
+    within = roots if request.source_roots else ()
+    savepoint = newest_savepoint(root, request.sides.source, within)
+    if savepoint is None:
+        return NotThere(
+            f"{error}. Flink deletes the checkpoints of a job that has ended or was stopped with a"
+            " savepoint: then give the savepoint as SOURCE"
+        )
+    job = "" if is_distinctive(uri.name(root)) else " --job JOB"
+    return NotThere(
+        f"{error}. Flink deletes the checkpoints of a job that was stopped with a savepoint."
+        f" {savepoint.checkpoint}, completed {json_files.clock(savepoint.completed)}, has the"
+        " beginning of its id: to replicate that, run `cpreplicate sync"
+        f" {shlex.quote(savepoint.checkpoint)} {shlex.quote(request.target_root)}{job}`"
+    )
 
 
 def _source_marker(source: Source, side: Side) -> Marker | None:

@@ -1,0 +1,123 @@
+"""A job whose checkpoints are gone at the source is not taken back without a word."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from cpreplicate.errors import Lagging, NotThere, Refused
+from cpreplicate.operations.handover.promote import PromoteRequest, promote
+from cpreplicate.operations.handover.promote_all import PromoteAllRequest, candidates, promote_all
+from cpreplicate.operations.replicas.replicas import replicas_below
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
+from cpreplicate.protocol import seal
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Sides
+from tests.support.corpus import DataCentre
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES, synced
+
+INLINE = ExecutionOptions(runner="inline")
+
+
+def silent(_line):
+    pass
+
+
+class Stopped:
+    """A job of Flink 2.3 that was stopped with a savepoint after its last sync.
+
+    With `action`, its savepoint records that; the one of the corpus was taken while the job ran on.
+    """
+
+    def __init__(self, tmp_path, action=b"SUSPEND"):
+        self.centre = DataCentre("2.3.0-sp-canonical", tmp_path / "dcA")
+        (self.job,) = (self.centre.path / "ckpt").iterdir()
+        (self.savepoint,) = (self.centre.path / "sp").iterdir()
+        self.root = tmp_path / "dcB"
+        ending = b"t\0" + bytes([len(action)]) + action
+        metadata = self.savepoint / "_metadata"
+        metadata.write_bytes(metadata.read_bytes().replace(b"t\0\4NONE", ending))
+        self.replica = self.sync(self.job).plan.replica
+        for checkpoint in self.job.glob("chk-*"):
+            shutil.rmtree(checkpoint)
+
+    def sync(self, place):
+        request = SyncRequest(
+            f"file:{place}", f"file:{self.root}", remaps=(self.centre.remap,), execution=INLINE
+        )
+        return sync(request, silent)
+
+    @property
+    def request(self):
+        return PromoteRequest(self.replica, side=Side(), source=Side(), dry_run=True)
+
+    @property
+    def of_all(self):
+        replicas = replicas_below(f"file:{self.root}", (), Sides())
+        return PromoteAllRequest(tuple(replicas), dry_run=True)
+
+
+def test_promote_refuses_to_go_back_and_names_the_savepoint(tmp_path):
+    job = Stopped(tmp_path)
+    with pytest.raises(Refused) as refused:
+        promote(replace(job.request, dry_run=False), silent)
+    command = f"cpreplicate sync file:{job.savepoint} file:{job.root} --job {job.job.name}"
+    assert "holds no checkpoint any more" in str(refused.value)
+    assert f"`{command}`" in str(refused.value)
+    assert not seal.is_sealed(Replica(job.replica, Side()))
+    (failed,) = promote_all(candidates(job.of_all), job.of_all, silent).jobs
+    assert (failed.outcome, failed.exit_code) == ("failed", Refused.exit_code)
+
+
+def test_a_word_of_the_operator_lets_promote_go_back(tmp_path):
+    job = Stopped(tmp_path)
+    promotion = promote(replace(job.request, allow_older=True), silent)
+    assert (promotion.checkpoint, promotion.behind.seconds) == ("chk-2", None)
+    assert promote(replace(job.request, checkpoint="chk-2"), silent).starting is not None
+    with pytest.raises(Lagging):
+        promote(replace(job.request, allow_older=True, max_lag=0.0), silent)
+    asked = replace(job.of_all, allow_older=True)
+    (done,) = promote_all(candidates(asked), asked, silent).jobs
+    assert done.outcome == "can be promoted"
+
+
+def test_the_savepoint_with_which_the_job_was_stopped_needs_no_word(tmp_path):
+    job = Stopped(tmp_path)
+    job.sync(job.savepoint)
+    promotion = promote(replace(job.request, max_lag=0.0), silent)
+    assert (promotion.checkpoint, promotion.behind.seconds) == ("chk-3", 0.0)
+
+
+def test_after_a_savepoint_that_did_not_stop_it_the_job_may_have_gone_further(tmp_path):
+    job = Stopped(tmp_path, action=b"NONE")
+    job.sync(job.savepoint)
+    with pytest.raises(Refused, match="chk-3, completed"):
+        promote(job.request, silent)
+
+
+def test_a_sync_of_its_directory_names_the_savepoint(tmp_path):
+    job = Stopped(tmp_path)
+    with pytest.raises(NotThere, match=f"sync file:{job.savepoint} file:{job.root}`"):
+        job.sync(job.job)
+    shutil.rmtree(job.savepoint)
+    with pytest.raises(NotThere, match="then give the savepoint as SOURCE"):
+        job.sync(job.job)
+
+
+def test_a_source_that_is_lost_with_its_data_centre_is_no_reason_to_refuse(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    request = PromoteRequest(f"file:{replica}", side=Side(), source=Side())
+    shutil.rmtree(tmp_path / "dcA")
+    assert promote(request, silent).is_promoted
+
+
+def test_a_replica_that_was_promoted_before_is_started_though_its_source_has_ended(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    write_checkpoint(tmp_path / "dcA" / "other", 1, FILES)
+    request = PromoteRequest(f"file:{replica}", side=Side(), source=Side())
+    promote(request, silent)
+    shutil.rmtree(tmp_path / "dcA" / JOB / "chk-1")
+    assert promote(request, silent).is_promoted
