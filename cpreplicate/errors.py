@@ -33,7 +33,7 @@ class CopyFailed(CpreplicateError):
 
 
 class NoSpace(CpreplicateError):
-    """The target has no room for what a sync would copy: nothing was changed."""
+    """The target has no room for what a sync would copy: nothing was committed or deleted."""
 
     exit_code = 3
 

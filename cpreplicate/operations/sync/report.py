@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,13 @@ from cpreplicate.core import uri
 from cpreplicate.core.plan import Plan, Withdrawal
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
-from cpreplicate.errors import CpreplicateError, KeepsLess, Refused, TooManyDeletes
+from cpreplicate.errors import (
+    CpreplicateError,
+    KeepsLess,
+    Refused,
+    ReportRefused,
+    TooManyDeletes,
+)
 from cpreplicate.operations.sync.plan.groups import Group
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source.state import SourceState
@@ -22,6 +29,8 @@ from cpreplicate.runners import TimedRunner
 
 if TYPE_CHECKING:
     from cpreplicate.operations.kafka.positions import CheckpointPositions
+
+_UNTOUCHED = re.compile(r"Nothing was (?:done|copied(?:, committed)?(?: or deleted)?)\b")
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,20 @@ def refuse_too_many_deletes(report: Report, state: State, request: SyncRequest) 
             f" committed or deleted.{names} If that is right, give a higher --max-delete"
         )
         raise TooManyDeletes(refusal, replace(report, refusal=Refused(refusal)))
+
+
+def correct_after_copies(error: CpreplicateError, files: int) -> None:
+    """Let the message of an error count the files that the run had copied before.
+
+    Checks are made again at each turn, and most of their messages state that nothing was done.
+    """
+    text = f"Nothing was committed or deleted, and what was copied ({files} files) stays useful"
+    corrected = _UNTOUCHED.sub(text, str(error))
+    if not files or corrected == str(error):
+        return
+    error.args = (corrected, *error.args[1:])
+    if isinstance(error, ReportRefused) and isinstance(error.report, Report):
+        error.report = replace(error.report, refusal=Refused(corrected))
 
 
 def report_of(plan: Plan, source_state: SourceState, started: float) -> Report:

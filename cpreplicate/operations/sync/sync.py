@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from cpreplicate.core import sizes
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.plan import Plan, total
-from cpreplicate.errors import SourceMovedOn
+from cpreplicate.errors import CpreplicateError, SourceMovedOn
 from cpreplicate.operations.change.change import Change, opened
 from cpreplicate.operations.change.log_context import begin_checkpoint
 from cpreplicate.operations.change.space import refuse_no_space
@@ -29,6 +29,7 @@ from cpreplicate.operations.sync.plan.plan import is_done, is_recorded, make_pla
 from cpreplicate.operations.sync.plan.work import NOTHING, Before, Work
 from cpreplicate.operations.sync.report import (
     Report,
+    correct_after_copies,
     phases,
     refuse_to_keep_less,
     refuse_too_many_deletes,
@@ -197,7 +198,8 @@ def _carry_out(work: Work, following: Following, run: _Run) -> _CarriedOut:
     if plan.empty and is_recorded(plan, change.state, change.ledger):
         claim(work)
         return _CarriedOut(Executed(plan, plan.members), work.source_state, CleanedUp())
-    with claiming(work), following.looking():  # the marker and the journal, before anything else
+    # the marker and the journal, before anything else
+    with claiming(work), following.looking(), _counting_copies(following):
         while (committed := _committed(work, following)) is None:
             former, work = work, _compared(_next(change, following), following, False)
             record_turn(work, former)
@@ -209,6 +211,16 @@ def _carry_out(work: Work, following: Following, run: _Run) -> _CarriedOut:
     abandoned = Abandoned(following.turns.names, following.abandoned())
     cleaned_up = clean_up(work, executed, listed, abandoned)  # step 6, delete
     return _CarriedOut(executed, work.source_state, cleaned_up)
+
+
+@contextmanager
+def _counting_copies(following: Following) -> Iterator[None]:
+    """Correct the messages of errors that are raised after files were copied."""
+    try:
+        yield
+    except CpreplicateError as error:
+        correct_after_copies(error, following.files)
+        raise
 
 
 def _committed(work: Work, following: Following) -> tuple[Executed, Manifest] | None:

@@ -8,7 +8,7 @@ import pytest
 
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Cap
-from cpreplicate.errors import CopyFailed, SourceMovedOn, TooManyDeletes
+from cpreplicate.errors import CopyFailed, Refused, SourceMovedOn, TooManyDeletes
 from cpreplicate.operations.sync import sync as operation
 from cpreplicate.operations.sync.copy import copy_missing
 from cpreplicate.operations.sync.report import Report
@@ -238,9 +238,43 @@ def test_the_cap_of_deletes_holds_for_the_checkpoint_that_a_run_turns_to(job):
     replicated(job)
     job.complete(2, {**FIRST, "shared/more": 10})
     small = {"shared/0": 50, "chk-3/own": 5}
-    with pytest.raises(TooManyDeletes):
+    with pytest.raises(TooManyDeletes) as caught:
         replicated(job, lambda: job.complete(3, small), max_delete=Cap(2))
     assert (replica_of(job) / "chk-1" / "_metadata").exists()
+    assert "Nothing was copied" in str(caught.value)  # so it is: the first copies found them gone
+
+
+def test_what_is_refused_at_a_turn_after_copies_states_them(job):
+    replicated(job)
+    job.complete(2, {**FIRST, "shared/more": 10, "shared/other": 10, "shared/gone": 10})
+    small = {"shared/more": 10, "chk-3/own": 5}
+
+    def only_one_is_left() -> None:
+        (job.root / JOB / "shared" / "gone").unlink()
+        (job.root / JOB / "chk-2" / "_metadata").unlink()
+        write_checkpoint(job.root, 3, small)
+
+    with pytest.raises(TooManyDeletes) as caught:
+        replicated(job, only_one_is_left, max_delete=Cap(2))
+    copied = "Nothing was committed or deleted, and what was copied (2 files) stays useful. "
+    assert copied in str(caught.value)
+    assert "Nothing was copied" not in str(caught.value)
+    report = caught.value.report
+    assert isinstance(report, Report)
+    assert str(report.refusal) == str(caught.value)
+    assert (replica_of(job) / "shared" / "more").exists()
+
+
+def test_a_refusal_that_another_program_causes_before_a_turn_states_what_was_copied(job):
+    replicated(job)
+    job.complete(2, {**SHARED, "shared/more": 10, "shared/gone": 10})
+
+    def started_there() -> None:
+        job.complete(3, {**SHARED, "shared/more": 10, "chk-3/own": 5})
+        write_checkpoint(job.root.parent / "dcB", 9, SHARED)
+
+    with pytest.raises(Refused, match=r"what was copied \(1 files\) stays useful"):
+        replicated(job, started_there)
 
 
 def test_a_copy_that_fails_fails_the_run_if_the_newer_checkpoint_needs_the_file(job):

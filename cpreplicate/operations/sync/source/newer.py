@@ -124,7 +124,7 @@ class Following:
         self._root, self._held, self._waiting = "", texts(()), texts(())
         self._compared: tuple[str, bool] | None = None
         self._refusal: SourceMovedOn | None = None
-        self._bytes = 0  # copied so far
+        self.files = self._bytes = 0  # copied so far
 
     @contextmanager
     def looking(self) -> Iterator[None]:
@@ -170,6 +170,7 @@ class Following:
             self._wake.set()
         elif outcome.error is None and path is not None and path not in self._copied:
             self._copied[path] = outcome
+            self.files += 1
             self._bytes += outcome.bytes
 
     @property
