@@ -256,7 +256,7 @@ BUGS = (
         "a file is deleted only if a record proves that cpreplicate wrote it",
         (
             f"{_UPKEEP}.orphans",
-            "_unproven",
+            "why_unproven",
             "~ledger.are_proven(recorded)",
             "~ledger.are_proven(recorded) & False",
         ),

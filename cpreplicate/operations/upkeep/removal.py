@@ -311,6 +311,7 @@ def _remove_records(change: Change, content: _Content) -> None:
 
 def _refuse_failed(replica: HeldReplica, failed: Sequence[str]) -> None:
     if failed:
+        replica.lease.check()  # a lease that is lost is the better reason
         raise CopyFailed(
             f"{len(failed)} files of {replica.root} could not be removed. Its checkpoints are"
             " withdrawn, and what lists its files was left. Run again to resume."
