@@ -260,7 +260,7 @@ def _pools(directory: Path, pools: int) -> str:
 
 def _started(conf: SparkConf) -> SparkContext:
     try:
-        return SparkContext(conf=conf)
+        context = SparkContext(conf=conf)
     except BaseException as error:
         # before the JVM is stopped, because the message is there
         reason = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else None
@@ -268,6 +268,19 @@ def _started(conf: SparkConf) -> SparkContext:
         if reason is None:
             raise
         raise RuntimeError(reason) from None
+    _let_accumulators_end(context)
+    return context
+
+
+def _let_accumulators_end(context: SparkContext) -> None:
+    """Have pyspark's server of accumulators end without a word when the JVM is killed.
+
+    `socketserver` would print the traceback of the broken connection. Nothing here uses
+    accumulators, and the job that is under way reports the loss.
+    """
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda _request, _address: None
 
 
 def _wait_for_executors(context: SparkContext) -> None:
