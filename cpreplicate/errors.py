@@ -44,6 +44,10 @@ class MetadataError(CpreplicateError):
     exit_code = 5
 
 
+class CutShort(MetadataError):
+    """A `_metadata` ends before its content does: it is being written, or its writer died."""
+
+
 class Refused(CpreplicateError):
     """The command was refused because it would not be safe."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -14,7 +14,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.metadata import Handle, Metadata, decode
 from cpreplicate.core.metadata.segments import segments
 from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID, METADATA
-from cpreplicate.errors import MetadataError, NoJob, NotThere, Refused, SourceMovedOn
+from cpreplicate.errors import CutShort, MetadataError, NoJob, NotThere, Refused, SourceMovedOn
 from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.storage import FileStatus, Side
 from cpreplicate.storage.base import CHUNK
@@ -34,12 +34,15 @@ class Source:
 
     `job_root` is None for a savepoint, which lies outside any job's directory. `completed` is when
     its `_metadata` appeared, in seconds since the epoch; None if the storage does not date it.
+    `unfinished` are newer ones of the job that were passed over: their `_metadata` is empty or cut
+    short.
     """
 
     checkpoint: str
     job: str
     job_root: str | None
     completed: float | None = None
+    unfinished: tuple[str, ...] = ()
 
     @property
     def root(self) -> str:
@@ -65,6 +68,11 @@ def find(path: str, side: Side, allow_older: bool = False) -> Source:
     if (status := _metadata_status(directory, side)) is not None:
         return Source(directory, _job_name(directory), None, status.dated)
     return newest(directory, side, allow_older)
+
+
+def is_named(path: str, source: Source) -> bool:
+    """Return whether `path` names this checkpoint itself, and not the directory of its job."""
+    return source.checkpoint == (uri.parent(path) if uri.name(path) == METADATA else path)
 
 
 def completed_names(job_root: str, side: Side) -> list[str]:
@@ -93,22 +101,28 @@ def _completed(checkpoint: str, side: Side) -> Source:
     return Source(checkpoint, _job_name(job_root), job_root, status.dated)
 
 
-def newest(job_root: str, side: Side, allow_older: bool) -> Source:
-    """Return the newest completed checkpoint of a job's directory; see `find`."""
+def newest(
+    job_root: str, side: Side, allow_older: bool, unfinished: Collection[str] = ()
+) -> Source:
+    """Return the newest completed checkpoint of a job's directory; see `find`.
+
+    Those with the names `unfinished` are passed over.
+    """
     storage = side.storage(job_root)
     children = _children(job_root, storage)
-    found = _newest_among(job_root, children, storage)
+    found = _newest_among(job_root, children, storage, unfinished)
     if found is None and any(CHECKPOINT_NAME.fullmatch(child.name) for child in children):
         # the one that was listed may have been subsumed by the next one just then
         children = storage.list(job_root)
-        found = _newest_among(job_root, children, storage)
+        found = _newest_among(job_root, children, storage, unfinished)
     if found is not None:
         _refuse_ambiguous(job_root, found, allow_older)
         name, completed = found.last
-        return Source(uri.join(job_root, name), _job_name(job_root), job_root, completed)
+        passed = tuple(highest_first(found.unfinished))
+        return Source(uri.join(job_root, name), _job_name(job_root), job_root, completed, passed)
     _refuse_root_of_jobs(job_root, children)
     problem = (
-        "holds no completed checkpoint (no chk-N with a _metadata)"
+        "holds no completed checkpoint (no chk-N with a _metadata that is not empty)"
         if children
         else "is not there or is empty"
     )
@@ -150,19 +164,28 @@ class _Newest(NamedTuple):
     """Two completed checkpoints, that with the highest number and that completed last.
 
     Each is a name and the time of its `_metadata`, None if the storage does not date it. Where not
-    both are dated, the number decides, so that the two are the same.
+    both are dated, the number decides, so that the two are the same. `unfinished` are names that
+    were passed over.
     """
 
     highest: tuple[str, float | None]
     last: tuple[str, float | None]
+    unfinished: tuple[str, ...] = ()
 
 
 def _newest_among(
-    job_root: str, children: Sequence[FileStatus], storage: Reading
+    job_root: str,
+    children: Sequence[FileStatus],
+    storage: Reading,
+    unfinished: Collection[str],
 ) -> _Newest | None:
-    """Return the newest completed checkpoints, or None if no listed one is complete."""
+    """Return the newest completed checkpoints, or None if no listed one is complete.
+
+    One with an empty `_metadata` is not: some writers create the file before they fill it.
+    """
     changed = {child.name: child.dated for child in children if child.is_directory}
     found: _Newest | None = None
+    passed: list[str] = []
     for name in highest_first(changed):
         if found is not None and _is_before(changed[name], found.last[1]):
             # A directory changes when its `_metadata` appears, so this one was completed before.
@@ -170,8 +193,11 @@ def _newest_among(
         status = storage.stat(uri.join(job_root, f"{name}/{METADATA}"))
         if status is None:
             continue
+        if not status.length or name in unfinished:
+            passed.append(name)
+            continue
         completed = (name, status.dated)
-        found = found or _Newest(completed, completed)
+        found = found or _Newest(completed, completed, tuple(passed))
         if found.highest[1] is None:
             return found
         if _is_before(found.last[1], completed[1]):
@@ -282,6 +308,34 @@ def read_metadata(checkpoint: str, side: Side) -> MetadataFile:
         ) from error
 
 
+def find_whole(path: str, side: Side) -> tuple[Source, MetadataFile]:
+    """Find a checkpoint as `find` does, and read it; that of a job's directory as `read_newest`."""
+    source = find(path, side)
+    if is_named(path, source):
+        return source, read_metadata(source.checkpoint, side)
+    return read_newest(source, side, False)
+
+
+def read_newest(source: Source, side: Side, allow_older: bool) -> tuple[Source, MetadataFile]:
+    """Read a checkpoint that was found in its job's directory, or the newest whole one before it.
+
+    Flink writes a `_metadata` in place where the filesystem has no recoverable writer, so that it
+    is cut short meanwhile, and for ever where the JobManager died. Raises as `read_metadata`, if no
+    checkpoint before is whole.
+    """
+    try:
+        return source, read_metadata(source.checkpoint, side)
+    except CutShort as error:
+        if source.job_root is None:
+            raise
+        passed = {*source.unfinished, uri.name(source.checkpoint)}
+        try:
+            before = newest(source.job_root, side, allow_older, passed)
+        except NotThere:
+            raise error from None
+        return read_newest(before, side, allow_older)
+
+
 def _read(storage: Reading, checkpoint: str, metadata_uri: str, side: Side) -> MetadataFile:
     data = read_or_resume(storage, metadata_uri, _KEPT_IN_MEMORY)
     if isinstance(data, bytes):
@@ -329,4 +383,4 @@ def decoded(data: bytes | BinaryIO, checkpoint: str, metadata_uri: str) -> Metad
     try:
         return decode(data, checkpoint)
     except MetadataError as error:
-        raise MetadataError(f"{metadata_uri}: {error}") from error
+        raise type(error)(f"{metadata_uri}: {error}") from error

@@ -147,7 +147,9 @@ class _Decoder:
             self._in.buffer[self._in.position : self._in.position + _MOST_PROPERTIES]
         )
         if not properties.startswith(_JAVA_SERIALIZATION):
-            self._in.fail("the serialized checkpoint properties")
+            is_cut = len(properties) < len(_JAVA_SERIALIZATION)
+            refuse = self._in.cut_short if is_cut else self._in.fail
+            refuse("the serialized checkpoint properties")
         return properties.endswith(_ENDING)
 
     def _read_operator(self, index: int) -> Operator:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import BinaryIO, NoReturn
 
 from cpreplicate.core.metadata import mutf8
-from cpreplicate.errors import MetadataError
+from cpreplicate.errors import CutShort, MetadataError
 
 _I32 = struct.Struct(">i").unpack_from
 _TWO_I32 = struct.Struct(">ii").unpack_from
@@ -82,6 +82,10 @@ class Window:
     def fail(self, expected: str) -> NoReturn:
         """Raise `MetadataError`: the bytes here are not what was expected."""
         raise MetadataError(f"byte {self.offset}: expected {expected}")
+
+    def cut_short(self, expected: str) -> NoReturn:
+        """Raise `CutShort`: the file ends before what is expected here."""
+        raise CutShort(f"byte {self.offset}: expected {expected}")
 
     def u8(self) -> int:
         """Read an unsigned byte."""
@@ -173,7 +177,8 @@ class Window:
         count = self.i32()
         if count and not 0 < count * least <= self.left:
             self.position -= 4
-            self.fail(f"a number of {what} that fits the {self.left} bytes left, found {count}")
+            refuse = self.cut_short if count > 0 else self.fail
+            refuse(f"a number of {what} that fits the {self.left} bytes left, found {count}")
         return count
 
     def absent(self, zeros: bytes) -> bool:
@@ -199,13 +204,13 @@ class Window:
         if self.position + count <= self._end:
             self.position += count
         elif count > self.left:
-            self.fail(f"{count} bytes, but the file ends after {self.left}")
+            self.cut_short(f"{count} bytes, but the file ends after {self.left}")
         else:
             self._load(self.offset + count)
 
     def _more(self, count: int) -> None:
         if count > self.left:
-            self.fail(f"{count} more bytes, but the file ends after {self.left}")
+            self.cut_short(f"{count} more bytes, but the file ends after {self.left}")
         self._load(self.offset)
 
     def _load(self, offset: int) -> None:

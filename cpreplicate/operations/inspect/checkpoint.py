@@ -10,7 +10,7 @@ from cpreplicate.core.closure import Closure, closure
 from cpreplicate.core.ledger import Member
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.state_sizes import Directories, StateSizes, state_sizes
-from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata, segments_of
+from cpreplicate.protocol.source import MetadataFile, Source, find_whole, read_metadata, segments_of
 from cpreplicate.storage import Side
 
 
@@ -51,12 +51,16 @@ class Checkpoint:
 
 def read(path: str, side: Side, remaps: Sequence[uri.Remap]) -> Checkpoint:
     """Return the checkpoint at `path`. Raises `NotThere`, `MetadataError`."""
-    return read_found(find(path, side), side, remaps)
+    source, file = find_whole(path, side)
+    return _checkpoint(source, file, remaps)
 
 
 def read_found(source: Source, side: Side, remaps: Sequence[uri.Remap]) -> Checkpoint:
     """Return a checkpoint that was found. Raises `NotThere`, `MetadataError`."""
-    file = read_metadata(source.checkpoint, side)
+    return _checkpoint(source, read_metadata(source.checkpoint, side), remaps)
+
+
+def _checkpoint(source: Source, file: MetadataFile, remaps: Sequence[uri.Remap]) -> Checkpoint:
     needed = closure(file.metadata, remaps)
     packed = Packed(file, needed, source)
     logical = {start: uri.join(source.root, path) for start, path in packed.paths.items()}

@@ -15,7 +15,7 @@ from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.metadata.handle import DIRECTORY, KINDS, STATES
 from cpreplicate.core.path_columns import Numbers, Parts, Texts
 from cpreplicate.core.tables import slices
-from cpreplicate.protocol.source import find, read_metadata
+from cpreplicate.protocol.source import find_whole
 from cpreplicate.storage import Side
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
@@ -80,7 +80,7 @@ def references(path: str, side: Side, remaps: Sequence[uri.Remap]) -> References
 
     Raises `Refused` for a path that no filesystem could hold, before a row is made.
     """
-    metadata = read_metadata(find(path, side).checkpoint, side).metadata
+    metadata = find_whole(path, side)[1].metadata
     handles, uris = metadata.handles, Uris(metadata.base_uri, remaps)
     named = handles.named()
     return References(metadata, sources_of(handles, named[handles.kind[named] != DIRECTORY], uris))

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from cpreplicate.core.metadata import decode
-from cpreplicate.errors import MetadataError
+from cpreplicate.errors import CutShort, MetadataError
 from tests.support.corpus import ROOT
 from tests.support.generate import synthetic
 
@@ -29,11 +29,13 @@ def survives(data: bytes, stream: bool = False) -> bool:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["bytes", "stream"])
-def test_a_file_truncated_at_any_byte_is_an_error(stream):
+def test_a_file_truncated_at_any_byte_is_known_to_be_cut_short(stream):
     data = min(CORPUS, key=len)
     body = data.index(b"\xac\xed\x00\x05")
     for length in range(body + 4):
         assert not survives(data[:length], stream)
+        with pytest.raises(CutShort):
+            decode(data[:length], BASE)
 
 
 @pytest.mark.slow

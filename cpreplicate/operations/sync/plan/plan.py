@@ -44,7 +44,11 @@ from cpreplicate.operations.sync.checks import (
 )
 from cpreplicate.operations.sync.plan.metadata import rewritten
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.source.state import SourceState, warnings_of_name
+from cpreplicate.operations.sync.source.state import (
+    SourceState,
+    warnings_of_name,
+    warnings_of_unfinished,
+)
 from cpreplicate.protocol import (
     job_record,
     needed,
@@ -148,6 +152,7 @@ def make_plan(
         paths_reported=paths.reported,
         paths_reason=paths.reason,
         warnings=(
+            *warnings_of_unfinished(source_state.source),
             *restore.warnings(metadata, paths, has_packs),
             *(() if state.marker is not None else warnings_of_name(source_state, replica)),
             *_warnings_of_replaced(replaced_since.to_pylist()),

@@ -30,7 +30,7 @@ from cpreplicate.core.path_columns import (
 )
 from cpreplicate.core.placement import METADATA
 from cpreplicate.core.plan import Plan
-from cpreplicate.errors import CpreplicateError, NotThere, SourceMovedOn
+from cpreplicate.errors import CpreplicateError, CutShort, NotThere, SourceMovedOn
 from cpreplicate.operations.sync.source.state import SourceState, is_followed, read_source
 from cpreplicate.protocol.source import Source, highest_first, newest
 from cpreplicate.runners import Outcome, RunnerStopped, Wanted
@@ -255,7 +255,10 @@ class Following:
             left = self._left(current)
             if not must_turn and not self._is_compared(source, left, is_lost):
                 return
-            newer = read_source(self._request, source)
+            try:
+                newer = read_source(self._request, source)
+            except CutShort:
+                return  # it is still being written
             if must_turn or self._is_better(newer, current, left, is_lost):
                 self._turn(current, newer)
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, FileTable, closure
 from cpreplicate.core.path_columns import Texts
-from cpreplicate.core.placement import METADATA, Placement, job_root
+from cpreplicate.core.placement import Placement, job_root
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations.sync.place import named_source
 from cpreplicate.operations.sync.request import SyncRequest
@@ -27,7 +27,14 @@ from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_name import Named, find_replica, is_distinctive, namesake
 from cpreplicate.protocol.savepoints import newest_savepoint
-from cpreplicate.protocol.source import MetadataFile, Source, find, read_metadata
+from cpreplicate.protocol.source import (
+    MetadataFile,
+    Source,
+    find,
+    is_named,
+    read_metadata,
+    read_newest,
+)
 from cpreplicate.storage import Side, Sides
 
 
@@ -54,13 +61,17 @@ class SourceState:
 def read_source(request: SyncRequest, known: Source | None = None) -> SourceState:
     """Return the state of the source: find the checkpoint, read it, and place its closure.
 
-    `known` is a checkpoint of it that was found already. Raises `NotThere`, `MetadataError` and
+    `known` is a checkpoint of it that was found already. Where the source is followed, one whose
+    `_metadata` is cut short gives way to the one before. Raises `NotThere`, `MetadataError` and
     `Refused`.
     """
     side = request.sides.source
     source = known or _found(request)
     try:
-        file = read_metadata(source.checkpoint, side)
+        if known is None and is_followed(request, source):
+            source, file = read_newest(source, side, request.allow_older)
+        else:
+            file = read_metadata(source.checkpoint, side)
     except NotThere:
         if known is not None or not is_followed(request, source):
             raise
@@ -92,8 +103,7 @@ def is_followed(request: SyncRequest, source: Source) -> bool:
     """
     if source.job_root is None or request.repair:
         return False
-    named = uri.parent(request.source) if uri.name(request.source) == METADATA else request.source
-    return request.follows or named != source.checkpoint
+    return request.follows or not is_named(request.source, source)
 
 
 def _found(request: SyncRequest) -> Source:
@@ -185,6 +195,17 @@ def warnings_of_name(source_state: SourceState, replica: Replica) -> Iterator[st
             f"{replica.root} is a new replica, of this savepoint alone: it is not known whose"
             " savepoint it is. If its job has a replica here, sync with --job and the name or the"
             " id of the job, which makes the savepoint its newest point"
+        )
+
+
+def warnings_of_unfinished(source: Source) -> Iterator[str]:
+    """Yield that newer checkpoints were passed over, if any were."""
+    if source.unfinished:
+        names = ", ".join(source.unfinished)
+        yield (
+            f"{source.root}: {names} has not completed: its _metadata is empty or ends too early."
+            f" Either it is being written, or its JobManager died meanwhile."
+            f" {uri.name(source.checkpoint)} is taken, the newest one before"
         )
 
 
