@@ -1,4 +1,4 @@
-"""Whether the storage can hold a lease: some object stores ignore the conditions of a put.
+"""Whether the storage can hold a lease: some object stores ignore or refuse conditions of a put.
 
 There, each of two runs would get the lease. Each replica is probed once, which its marker notes.
 """
@@ -54,6 +54,6 @@ def has_conditions(replica: Replica, state: State, notify: Notify) -> bool:
 def described(replica: Replica, ignored: Sequence[str]) -> str:
     """Return what it means that a service ignores conditions."""
     return (
-        f"{uri.filesystem(replica.root)} ignores {' and '.join(ignored)}: two runs at the same time"
-        " could each hold the lease, and delete what the other has written"
+        f"{uri.filesystem(replica.root)} does not honour {' and '.join(ignored)}: two runs at the"
+        " same time could each hold the lease, and delete what the other has written"
     )

@@ -26,6 +26,20 @@ def reach(storage: Storage, uri: str) -> None:
     storage.as_one("stat", uri, ask)
 
 
+def settings(storage: Storage) -> str:
+    """Return the options that decide how files are stored, as a message has them. No call."""
+    plain = storage.unwrapped
+    if isinstance(plain, HdfsClientStorage):
+        return f"new files have {plain.written}"
+    return plain.settings if isinstance(plain, ObjectStorage) else ""
+
+
+def lacking(storage: Storage, directory: str) -> Sequence[str]:
+    """Return what the filesystem of a directory lacks, by a file that is removed again."""
+    plain = storage.unwrapped
+    return plain.lacking(directory) if isinstance(plain, LocalStorage) else ()
+
+
 def service_time(storage: Storage, uri: str) -> float | None:
     """Return the time of the service in seconds since the epoch, None if it does not show it."""
 

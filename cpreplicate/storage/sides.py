@@ -17,7 +17,7 @@ from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import option_names
 from cpreplicate.storage.backends.local.local import LocalStorage
-from cpreplicate.storage.backends.objects.clients import PROTOCOLS
+from cpreplicate.storage.backends.objects.clients import PROTOCOLS, own_options
 from cpreplicate.storage.backends.objects.objects import ObjectStorage
 from cpreplicate.storage.base import Storage
 from cpreplicate.storage.keytab import keytab_of
@@ -37,7 +37,8 @@ class Side:
 
     `options` are (prefix of URIs, options for it), of which a later one wins. The empty prefix
     means all URIs. `retry_for` is in seconds, and so is `patience`, which no deadline exceeds.
-    `unsafe_lease`: replicas are changed also where a service ignores the conditions of puts.
+    `unsafe_lease`: replicas are changed also where a service does not honour the conditions of
+    puts.
     `principal` and `keytab`, a path on each host, are the user of its secure HDFS clusters. Without
     them it is that of the environment's ticket or tokens.
     """
@@ -100,7 +101,8 @@ class Side:
         if scheme in HDFS_SCHEMES:
             return f"{scheme}://{_addresses(authority, options)}"
         if scheme in ("s3", "s3a", "s3n", "s3p"):
-            return f"s3://{authority} at {_endpoint(options)}"
+            own = own_options("s3", options, authority)
+            return f"s3://{authority} at {_endpoint(own)}"
         return filesystem
 
     def namenodes(self, uri: str) -> tuple[str, ...]:
@@ -181,8 +183,11 @@ def _hdfs(filesystem: str, side: Side) -> Storage:
         return _remote(client, filesystem, side)
     from cpreplicate.storage.backends.native.hdfs import HdfsStorage
 
-    namenodes = side.namenodes(cluster)
-    native = HdfsStorage(cluster, options, side.write, deadline, namenodes, keytab)
+    cluster = _without_port(cluster, options)
+    mounts = _mounts_without_fallback(cluster, options)
+    native = HdfsStorage(
+        cluster, options, side.write, deadline, side.namenodes(cluster), keytab, mounts
+    )
     return _remote(native, filesystem, side)
 
 
@@ -202,7 +207,9 @@ def _webhdfs(filesystem: str, side: Side) -> Storage:
 @functools.cache
 def _objects(filesystem: str, side: Side) -> Storage:
     options, deadline = _options(filesystem, side), side.deadline(filesystem)
-    return _remote(ObjectStorage(filesystem, options, deadline), filesystem, side)
+    return _remote(
+        ObjectStorage(filesystem, options, deadline, side.unsafe_lease), filesystem, side
+    )
 
 
 STORAGES: dict[str, Callable[[str, Side], Storage]] = {
@@ -245,15 +252,40 @@ def _with_authority(filesystem: str, options: Mapping[str, str]) -> str:
     return uris.filesystem(default)
 
 
+def _without_port(filesystem: str, options: Mapping[str, str]) -> str:
+    """Return the name of a nameservice without a port, of which it has none.
+
+    Hadoop leaves out the default one, and raises for any other.
+    """
+    host, _, port = filesystem.removeprefix("hdfs://").partition(":")
+    if not port or f"dfs.ha.namenodes.{host}" not in options:
+        return filesystem
+    if port != str(_HDFS_PORT):
+        raise UsageError(
+            f"{filesystem}: {host} is a nameservice, which has no port. Write hdfs://{host}/…"
+        )
+    return f"hdfs://{host}"
+
+
+def _mounts_without_fallback(filesystem: str, options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the directories of a view that are all it has: there is nothing but its links."""
+    scheme, _, authority = filesystem.partition("://")
+    prefix = f"fs.viewfs.mounttable.{authority}.link"
+    if scheme != "viewfs" or f"{prefix}Fallback" in options or f"{prefix}MergeSlash" in options:
+        return ()
+    links = (name for name in options if name.startswith(f"{prefix}."))
+    return tuple(name.removeprefix(f"{prefix}.") for name in links)
+
+
 def _addresses(authority: str, options: Mapping[str, str]) -> str:
-    nodes = options.get(f"dfs.ha.namenodes.{authority}")
+    nodes = options.get(f"dfs.ha.namenodes.{authority.removesuffix(f':{_HDFS_PORT}')}")
     if nodes is None:
         return authority if ":" in authority else f"{authority}:{_HDFS_PORT}"
+    authority = authority.removesuffix(f":{_HDFS_PORT}")
     keys = [f"dfs.namenode.rpc-address.{authority}.{node.strip()}" for node in nodes.split(",")]
     return ",".join(sorted(options.get(key, key) for key in keys))
 
 
 def _endpoint(options: Mapping[str, str]) -> str | None:
     """Return the endpoint of S3 in one spelling, None for the default one."""
-    given = (options.get("endpoint_url") or options.get("fs.s3a.endpoint") or "").rstrip("/")
-    return f"https://{given}" if given and "://" not in given else given or None
+    return options.get("endpoint_url", "").rstrip("/") or None

@@ -7,13 +7,14 @@ import os
 import re
 import select
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -164,9 +165,9 @@ class Fault:
     cut_response: int | None = None
 
 
-_SLOW_DOWN = (
-    b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>SlowDown</Code><Message>Please reduce'
-    b" your request rate.</Message><RequestId>0</RequestId></Error>"
+_ERROR = (
+    '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{}</Code><Message>Answered by a test.'
+    "</Message><RequestId>0</RequestId></Error>"
 )
 
 
@@ -176,12 +177,18 @@ class FaultyProxy:
 
     It reads the heads of HTTP requests and lets a connection carry one. With `http=False` it looks
     at nothing: a connection is a request, its line is empty and all of it is body. `requests` are
-    the request lines that came in.
+    the request lines that came in, and `heads` these with their headers, in lower case. With `tls`
+    it is reached by HTTPS.
     """
 
-    def __init__(self, target: str, *, http: bool = True) -> None:
+    def __init__(
+        self, target: str, *, http: bool = True, tls: ssl.SSLContext | None = None
+    ) -> None:
         host, port = target.removeprefix("http://").rsplit(":", 1)
         self.requests: list[str] = []
+        self.heads: list[str] = []
+        self._tls = tls
+        self._rule: Callable[[str], str | None] = lambda _head: None
         self._target = (host, int(port))
         self._http = http
         self._faults: list[Fault] = []
@@ -246,12 +253,20 @@ class FaultyProxy:
         """Withhold these headers of requests, as a server does that does not know them."""
         self._dropped = tuple(f"{header.lower()}:".encode() for header in headers)
 
+    def answer(self, rule: Callable[[str], str | None]) -> None:
+        """Answer requests for which the rule returns an error, such as "501 NotImplemented".
+
+        It gets a head in lower case. The server is not asked.
+        """
+        self._rule = rule
+
     def heal(self) -> None:
         """Takes back every fault that has not happened yet, and forgets `requests`."""
-        self._dropped = ()
+        self._dropped, self._rule = (), lambda _head: None
         with self._lock:
             self._faults.clear()
             self.requests.clear()
+            self.heads.clear()
 
     @property
     def pending(self) -> int:
@@ -302,18 +317,34 @@ class FaultyProxy:
                 connection.close()
 
     def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError), self._kept(client):
+        with contextlib.suppress(OSError), self._kept(self._decrypting(client)) as client:
             head, rest = _read_head(client) if self._http else (b"", b"")
             if self._http and not head:
                 return
             fault = self._take(head.partition(b"\r\n")[0].decode("latin-1"))
+            text = head.decode("latin-1").lower()
+            self.heads.append(text)
             time.sleep(fault.seconds)
             if fault.status is not None:
-                _refuse(client, fault.status)
+                _refuse(client, fault.status, _ERROR.format("SlowDown"))
+                return
+            if (error := self._rule(text)) is not None:
+                number, _, code = error.partition(" ")
+                body = "" if text.startswith("head ") else _ERROR.format(code)
+                _refuse(client, f"{number} Refused".encode(), body)
                 return
             with self._kept(socket.create_connection(self._target)) as server:
                 server.sendall(_one_request_a_connection(head, self._dropped))
                 self._relay(client, server, rest, fault)
+
+    def _decrypting(self, client: socket.socket) -> socket.socket:
+        if self._tls is None:
+            return client
+        try:
+            return self._tls.wrap_socket(client, server_side=True)
+        except OSError:
+            client.close()
+            raise
 
     def _relay(
         self, client: socket.socket, server: socket.socket, rest: bytes, fault: Fault
@@ -389,14 +420,13 @@ def _one_request_a_connection(head: bytes, dropped: tuple[bytes, ...] = ()) -> b
     return b"\r\n".join([line, *kept, b"Connection: close", b"", b""])
 
 
-def _refuse(client: socket.socket, status: bytes) -> None:
+def _refuse(client: socket.socket, status: bytes, text: str) -> None:
     """Answers, and reads what the client still sends: a connection closed with unread data would be
     reset.
     """
-    fields = b"Content-Type: application/xml\r\nContent-Length: %d\r\nConnection: close" % len(
-        _SLOW_DOWN
-    )
-    client.sendall(b"HTTP/1.1 %s\r\n%s\r\n\r\n%s" % (status, fields, _SLOW_DOWN))
+    body = text.encode()
+    fields = b"Content-Type: application/xml\r\nContent-Length: %d\r\nConnection: close" % len(body)
+    client.sendall(b"HTTP/1.1 %s\r\n%s\r\n\r\n%s" % (status, fields, body))
     client.shutdown(socket.SHUT_WR)
     client.settimeout(10)
     while client.recv(65536):

@@ -59,7 +59,7 @@ _NOT_WITH_ALL = (
         *upkeep_options.PROMOTE_ALL,
         *upkeep_options.CHECKED_KAFKA,
         *options.CONTENT,
-        *options.RUNNER,
+        *options.CHANGE,
         *options.OF_SOURCE,
         *options.OF_REPLICA,
     ),

@@ -42,6 +42,8 @@ _AWS = {  # botocore would look for them on each executor, which may have others
     "AWS_SESSION_TOKEN": "token",
     "AWS_ENDPOINT_URL": "endpoint_url",
     "AWS_REGION": "region",
+    "AWS_REQUEST_CHECKSUM_CALCULATION": "request_checksum_calculation",
+    "AWS_RESPONSE_CHECKSUM_VALIDATION": "response_checksum_validation",
 }
 _HDFS_SCHEMES = ("hdfs:", "viewfs:")
 _S3_SCHEMES = ("s3:", "s3a:", "s3n:", "s3p:")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 
 from cpreplicate.core import uri
@@ -22,9 +23,10 @@ def refuse_replica_as_root(target_root: str, job: str, storage: Reading) -> None
     """Raise `UsageError` if TARGET_ROOT is, or lies in, a replica or is a job's directory.
 
     The new replica would be nested in it. Costs a stat of each directory above TARGET_ROOT, and one
-    listing more if TARGET_ROOT has the name of the job.
+    listing more if TARGET_ROOT has the name of the job. On an object store, only TARGET_ROOT itself
+    is looked at: rights may begin there.
     """
-    directories = uri.upwards(target_root)
+    directories = islice(uri.upwards(target_root), None if storage.has_directories else 1)
     replica = next((path for path in directories if _is_replica(path, storage)), None)
     if replica is not None:
         problem, instead = f"or lies in a replica: {replica} holds {OWN}", uri.parent(replica)
@@ -75,7 +77,9 @@ def inside_replica(path: str, side: Side) -> str | None:
 
 def _inside(path: str, storage: Reading) -> str | None:
     above = islice(uri.upwards(path), 1, None)
-    replica = next((each for each in above if _is_replica(each, storage)), None)
+    replica = None
+    with suppress(PermissionError):  # rights may begin below
+        replica = next((each for each in above if _is_replica(each, storage)), None)
     return None if replica is None else f"It lies in the replica {replica}: give that"
 
 

@@ -79,10 +79,14 @@ def _unusable_variable(case_side: CaseSide) -> Result | None:
 
 def _where(case_side: CaseSide, addresses: tuple[str, ...]) -> str:
     if addresses:
-        return f"{uri.filesystem(case_side.uri)} is {', '.join(addresses)}"
+        place = f"{uri.filesystem(case_side.uri)} is {', '.join(addresses)}"
+        is_written = case_side.name == "target"
+        return f"{place}, {questions.settings(case_side.storage)}" if is_written else place
     if case_side.uri.startswith("file:"):
         return "files of this machine"
-    return case_side.side.identity(case_side.uri).replace(" at None", ", the endpoint of AWS")
+    place = case_side.side.identity(case_side.uri).replace(" at None", ", the endpoint of AWS")
+    settings = questions.settings(case_side.storage)
+    return f"{place}, {settings}" if settings else place
 
 
 def _origin(case_side: CaseSide) -> str:

@@ -49,6 +49,7 @@ _REMEDIES = {
     errno.ENOSPC: "Free space, or give another TARGET_ROOT",
     errno.EDQUOT: "Raise the quota or free space, or give another TARGET_ROOT",
     errno.ENOTDIR: "Give a TARGET_ROOT that is a directory: a file is in its place",
+    errno.ENOTSUP: "Give a TARGET_ROOT on another filesystem, or reach a bucket by its own scheme",
     errno.EEXIST: "Give a TARGET_ROOT that is a directory: a file is in its place",
 }
 
@@ -130,9 +131,17 @@ def check_write(subject: Case) -> Result:
         subject.offset = probe.offset
         if ignored := probe.ignored_conditions():
             return _unsafe(subject, ignored)
+        lacking = probe.lacking()
         same = _same_place(subject, probe)
         if same is not None:
             return same
+    if lacking:
+        return warning(
+            f"lists, writes, reads and deletes below {probe.within}, whose filesystem has no"
+            f" {' and no '.join(lacking)}",
+            "Nothing need be done: a rename that leaves what is there takes the place of a hard"
+            " link. Without fsync of directories, what a power loss leaves is up to the filesystem",
+        )
     return probe.left_over() or Result(f"lists, writes, reads and deletes below {probe.within}")
 
 
@@ -184,6 +193,10 @@ class _Probe(Probe):
     def ignored_conditions(self) -> Sequence[str]:
         """Return the conditions of puts that the service ignores, on which a lease relies."""
         return self._storage.ignored_conditions(self.directory)
+
+    def lacking(self) -> Sequence[str]:
+        """Return what the filesystem lacks on which a replica on `file:` relies."""
+        return questions.lacking(self._storage, self.directory)
 
     @contextlib.contextmanager
     def removed(self) -> Iterator[None]:
@@ -273,8 +286,15 @@ def check_space(subject: Case) -> Result:
 
 
 def _existing(case_side: CaseSide) -> FileStatus | None:
-    """Return what lies at TARGET_ROOT, else at the deepest place above it where something does."""
-    statuses = map(case_side.storage.stat, uri.upwards(case_side.uri))
+    """Return what lies at TARGET_ROOT, else at the deepest place above it where something does.
+
+    An object store has no places above.
+    """
+    storage = case_side.storage
+    places = takewhile(
+        lambda path: storage.has_directories or path == case_side.uri, uri.upwards(case_side.uri)
+    )
+    statuses = map(storage.stat, places)
     return next(filter(None, statuses), None)
 
 

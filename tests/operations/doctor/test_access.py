@@ -29,7 +29,8 @@ def _no_hadoop_here(monkeypatch):
 def test_the_namenodes_of_a_nameservice_are_shown_with_where_they_were_configured():
     result = check_configuration(place("hdfs://ns/x", pair(HERE, "localhost:2"), ("/etc/dcB",)))
     assert result.status == "ok"
-    assert result.message == "hdfs://ns is localhost:1, localhost:2, by /etc/dcB"
+    nodes = "hdfs://ns is localhost:1, localhost:2"
+    assert result.message == f"{nodes}, new files have permission 0644, by /etc/dcB"
 
 
 def test_one_of_two_names_that_does_not_resolve_is_a_warning():

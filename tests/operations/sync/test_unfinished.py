@@ -17,9 +17,7 @@ from tests.support.replicas import FILES, NEXT
 
 def request(root, source=JOB, **options):
     inline = ExecutionOptions(runner="inline")
-    return SyncRequest(
-        f"file:{root}/{source}", f"file:{root}/B", execution=inline, **options
-    )
+    return SyncRequest(f"file:{root}/{source}", f"file:{root}/B", execution=inline, **options)
 
 
 def cut(checkpoint, length):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -18,6 +19,9 @@ from cpreplicate.storage.statuses import DeletePolicy, Space
 _SNAPSHOTS = ".snapshot"
 # Without a quota, HDFS reports -1 (which hdfs-native reads as unsigned), or this for the root.
 _UNLIMITED = (1 << 63) - 1
+_UMASK = "fs.permissions.umask-mode"
+_NEW_FILE = 0o666  # without the umask
+_BITS = {"r": 4, "w": 2, "x": 1}
 
 
 # directories, by their URIs, of which this process has seen no quota
@@ -30,6 +34,7 @@ class HdfsClientStorage(RenamingStorage):
     counts_for_space = True
     put_calls = 4  # create, addBlock, complete, rename2
     replication = 3  # the factor that new files are expected to have
+    written: Written  # what new files have
 
     @abstractmethod
     def delete_path(self, uri: str) -> bool:
@@ -142,12 +147,65 @@ class Usage(NamedTuple):
             yield Space(f"the quota of names of {directory}", None, left)
 
 
-def replication_of(write: WriteSettings, options: Mapping[str, str]) -> int:
-    """Return the replication factor that new files are expected to have. Raises `UsageError`."""
-    configured = options.get("dfs.replication")
-    if configured and not configured.isdecimal():
-        raise UsageError(f"dfs.replication is {configured!r}: it must be a whole number")
-    return write.replication or int(configured or HdfsClientStorage.replication)
+class Written(NamedTuple):
+    """What new files have: None is the default of the cluster; `block_size` is in bytes."""
+
+    permission: int
+    replication: int | None
+    block_size: int | None
+
+    @property
+    def expected_replication(self) -> int:
+        """The replication factor that new files are expected to have."""
+        return self.replication or HdfsClientStorage.replication
+
+    def __str__(self) -> str:
+        block = None if self.block_size is None else f"blocks of {self.block_size} bytes"
+        factor = None if self.replication is None else f"replication {self.replication}"
+        return ", ".join(filter(None, (f"permission {self.permission:04o}", factor, block)))
+
+
+def written_as(write: WriteSettings, options: Mapping[str, str]) -> Written:
+    """Return what new files have by the options of the command and Hadoop's configuration.
+
+    Raises `UsageError`.
+    """
+    replication = options.get("dfs.replication")
+    if replication and not replication.isdecimal():
+        raise UsageError(f"dfs.replication is {replication!r}: it must be a whole number")
+    block_size = options.get("dfs.blocksize") or options.get("dfs.block.size")
+    return Written(
+        _NEW_FILE & ~_umask(options.get(_UMASK) or options.get("dfs.umaskmode") or "022"),
+        write.replication or (int(replication) if replication else None),
+        write.block_size or (_bytes(block_size) if block_size else None),
+    )
+
+
+def _umask(value: str) -> int:
+    """Return a umask, which Hadoop takes as an octal number or as what it leaves: `u=rwx,g=rx,o=`.
+
+    Raises `UsageError`.
+    """
+    if re.fullmatch("[0-7]{3,4}", value):
+        return int(value, 8) & 0o777
+    left = dict.fromkeys("ugo", 0)
+    for clause in value.replace(" ", "").split(","):
+        match = re.fullmatch("([ugoa]+)=([rwx]*)", clause)
+        if match is None:
+            raise UsageError(
+                f"{_UMASK} is {value!r}: write it as in 027 or u=rwx,g=rx,o=. Nothing was done"
+            )
+        bits = sum(_BITS[letter] for letter in set(match[2]))
+        left |= dict.fromkeys(match[1].replace("a", "ugo"), bits)
+    return 0o777 & ~(left["u"] << 6 | left["g"] << 3 | left["o"])
+
+
+def _bytes(value: str) -> int:
+    """Return a number of bytes, as in `134217728` or `128m`. Raises `UsageError`."""
+    match = re.fullmatch("([0-9]+)([kmgtpe]?)", value.strip().lower())
+    if match is None:
+        raise UsageError(f"dfs.blocksize is {value!r}: write it as in 134217728 or 128m")
+    return int(match[1]) << (10 * (" kmgtpe".index(match[2] or " ")))
 
 
 def path_of(uri: str) -> str:

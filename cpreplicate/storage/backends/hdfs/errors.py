@@ -27,6 +27,7 @@ _KINDS: dict[str, tuple[type[OSError], int]] = {
     "IllegalArgumentException": (OSError, errno.EINVAL),
     "UnsupportedOperationException": (OSError, errno.ENOTSUP),
     "NotInMountpointException": (OSError, errno.ENOTSUP),
+    "UnknownCryptoProtocolVersionException": (OSError, errno.ENOTSUP),
     "SocketTimeoutException": (NoAnswer, errno.ETIMEDOUT),
 }
 _HINTS = {
@@ -39,6 +40,10 @@ _HINTS = {
     "SecretManager$InvalidToken": (
         "the delegation token is not valid. Fetch new tokens into HADOOP_TOKEN_FILE_LOCATION, or"
         " unset that to use the ticket"
+    ),
+    "UnknownCryptoProtocolVersionException": (
+        "the directory is in an encryption zone, in which hdfs-native cannot write. Use"
+        " --hdfs-client hadoop"
     ),
     "DSQuotaExceededException": "the space quota is used up",
     "NSQuotaExceededException": "the quota of names is used up",

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, cast
 
 from cpreplicate.core import uri as uris
-from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage, Usage, replication_of
+from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage, Usage, written_as
 from cpreplicate.storage.backends.hdfs.kerberos_errors import hint_about
 from cpreplicate.storage.backends.jvm import client as jvm_client
 from cpreplicate.storage.backends.jvm import launcher as jvm_launcher
@@ -77,7 +77,8 @@ class HadoopStorage(HdfsClientStorage):
         self._deadline, self._keytab = deadline, keytab
         self._options = {**_OPTIONS, **_timeouts(deadline), **options}
         self._write = write
-        self.replication = replication_of(write, options)
+        self.written = written_as(write, options)
+        self.replication = self.written.expected_replication
         self._lock = threading.Lock()
         self._cluster: Cluster | None = None
         # what would fail at every call is raised now

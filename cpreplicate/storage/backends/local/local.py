@@ -18,7 +18,8 @@ from typing import BinaryIO
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused, TargetGone, UsageError
-from cpreplicate.storage.backends.local import mounts
+from cpreplicate.storage.backends.local import filesystem, mounts
+from cpreplicate.storage.backends.local.filesystem import sync_directory
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import Content
 from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, Space, new_listing
@@ -30,7 +31,8 @@ _LOCK_PAUSE = 0.02  # seconds between two tries
 class LocalStorage(RenamingStorage):
     """Local and mounted directories.
 
-    Durable by fsync of file and directory; atomic by rename(2) and link(2). With `within`, no
+    Durable by fsync of file and directory, if the filesystem has one of directories; atomic by
+    rename(2), and link(2) or renameat2(2). With `within`, no
     directory is made but below that one.
     """
 
@@ -96,14 +98,12 @@ class LocalStorage(RenamingStorage):
             if replace:
                 os.replace(path, new_path)
             else:
-                # link(2) fails if the name is taken, which rename(2) does not
-                os.link(path, new_path)
-                os.unlink(path)
+                filesystem.rename_new(path, new_path)
         except FileNotFoundError:
             return False
-        _sync_directory(os.path.dirname(new_path))
+        sync_directory(os.path.dirname(new_path))
         if replace and os.path.dirname(path) != os.path.dirname(new_path):
-            _sync_directory(os.path.dirname(path))  # a withdrawal
+            sync_directory(os.path.dirname(path))  # a withdrawal
         return True
 
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
@@ -137,7 +137,7 @@ class LocalStorage(RenamingStorage):
         except FileNotFoundError:
             return False
         if durable:
-            _sync_directory(os.path.dirname(_path(uri)))
+            sync_directory(os.path.dirname(_path(uri)))
         return True
 
     def real(self, uri: str) -> str:
@@ -168,6 +168,10 @@ class LocalStorage(RenamingStorage):
         # some filesystems, such as btrfs, count no files
         files = status.f_favail if status.f_files else None
         return [Space("the filesystem", status.f_bavail * status.f_frsize, files)]
+
+    def lacking(self, uri: str) -> Sequence[str]:
+        """Return what the filesystem of a directory lacks, by a file that is removed again."""
+        return filesystem.lacking(_path(uri))
 
     def rmdir(self, uri: str) -> bool:
         try:
@@ -239,7 +243,7 @@ def _make_one(path: str) -> None:
             f"file:{path} cannot be created: the filesystem of {parent} takes no directories."
             " Nothing was done. Give a path on another filesystem"
         ) from error
-    _sync_directory(parent)
+    sync_directory(parent)
 
 
 def _status(uri: str, status: os.stat_result) -> FileStatus:
@@ -301,11 +305,3 @@ def _is_locked(descriptor: int, until: float) -> bool:
             time.sleep(_LOCK_PAUSE)
         else:
             return True
-
-
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -18,12 +18,19 @@ from cpreplicate.storage.backends.hdfs.common import (
     HdfsClientStorage,
     Usage,
     path_of,
-    replication_of,
+    written_as,
 )
 from cpreplicate.storage.backends.native.connections import break_connections
 from cpreplicate.storage.backends.native.errors import ErrorsAt, NativeErrors
 from cpreplicate.storage.backends.native.tokens import named_as_in_tokens
-from cpreplicate.storage.base import CHUNK, Content, NoAnswer, Streamed, refuse_unusable
+from cpreplicate.storage.base import (
+    CHUNK,
+    TEMPORARY,
+    Content,
+    NoAnswer,
+    Streamed,
+    refuse_unusable,
+)
 from cpreplicate.storage.keytab import Keytab
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, new_listing
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # a directory must be named, else hdfs-native reads that of the environment
 _NO_CONFIGURATION = "/nonexistent"
+_NOWHERE = f"{TEMPORARY}not-mounted"
 # few tries: `Retrying` tries again, and knows when a whole cluster is down
 _PATIENCE = {
     "dfs.client.failover.max.attempts": "3",
@@ -70,13 +78,18 @@ class HdfsStorage(HdfsClientStorage):
         deadline: float = DEFAULT,
         namenodes: Sequence[str] = (),
         keytab: Keytab | None = None,
+        mounts: Sequence[str] = (),
     ) -> None:
-        """`deadline` is in seconds; `namenodes` are addresses as `host:port`, if they are known."""
+        """`deadline` is in seconds; `namenodes` are addresses as `host:port`, if they are known.
+
+        `mounts` are the directories of a view that has nothing beside them.
+        """
         self._filesystem = filesystem
-        self._options, self._write = options, write
-        self.replication = replication_of(write, options)
+        self._options, self.written = options, written_as(write, options)
+        self.replication = self.written.expected_replication
         self._errors = NativeErrors(options, namenodes)
-        self._client = _client(filesystem, options, keytab)
+        self._mounts = mounts
+        self._client = _client(filesystem, _with_fallback(filesystem, options, mounts), keytab)
         named = " and ".join(namenodes) or f"of {filesystem}"
         self._namenodes = namenodes
         self._namenode = Deadline(deadline, filesystem, f"the NameNode {named}", self._break)
@@ -154,9 +167,11 @@ class HdfsStorage(HdfsClientStorage):
     def write_new(self, uri: str, content: Content) -> int:
         from hdfs_native import WriteOptions
 
+        self._refuse_unmounted(uri)
         options = WriteOptions(
-            replication=self._write.replication,
-            block_size=self._write.block_size,
+            replication=self.written.replication,
+            block_size=self.written.block_size,
+            permission=self.written.permission,
             create_parent=True,
         )
         length, chunks = 0, content()  # first: a source that is not there costs no call here
@@ -190,8 +205,15 @@ class HdfsStorage(HdfsClientStorage):
         except (OSError, RuntimeError):  # the close itself reports what is wrong
             return False
 
+    def _refuse_unmounted(self, uri: str) -> None:
+        """Raise `OSError` for a place in a view to which no link leads: there is no filesystem."""
+        path = path_of(uri)
+        if self._mounts and not any(uris.below(path, mount) for mount in self._mounts):
+            raise OSError(errno.EROFS, "no link of the mount table of viewfs leads there", uri)
+
     def rename(self, uri: str, new_uri: str, replace: bool) -> bool:
         refuse_unusable(new_uri)
+        self._refuse_unmounted(new_uri)
         try:
             with self._errors.at(new_uri):
                 self._namenode.change(self._client.rename, path_of(uri), path_of(new_uri), replace)
@@ -303,8 +325,23 @@ def _client(filesystem: str, options: Mapping[str, str], keytab: Keytab | None) 
     except (RuntimeError, ValueError, OSError) as error:
         raise UsageError(
             f"{filesystem}: {error}. Name the directory of its hdfs-site.xml with --source-conf or"
-            " --target-conf, or a NameNode with its port"
+            " --target-conf, or a NameNode with its port. A mount table of viewfs with"
+            " linkMergeSlash or regular expressions needs --hdfs-client hadoop"
         ) from error
+
+
+def _with_fallback(
+    filesystem: str, options: Mapping[str, str], mounts: Sequence[str]
+) -> Mapping[str, str]:
+    """Return options by which hdfs-native takes a view without a fallback, which it demands.
+
+    What no link leads to is then looked for where nothing is.
+    """
+    if not mounts:
+        return options
+    prefix = f"fs.viewfs.mounttable.{filesystem.partition('://')[2]}.link"
+    target = options[f"{prefix}.{mounts[0]}"].rstrip("/")
+    return {**options, f"{prefix}Fallback": f"{target}/{_NOWHERE}"}
 
 
 def _is_secure(options: Mapping[str, str]) -> bool:

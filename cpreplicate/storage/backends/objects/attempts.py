@@ -6,8 +6,10 @@ pauses of their own, so that `--retry-for` bounded nothing.
 
 from __future__ import annotations
 
+import base64
 import errno
 import functools
+import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -45,6 +47,26 @@ def _bound_s3(filesystem: Any, deadline: float) -> None:
             answered()
             return copied
         return await _within(answer, named.get("Body"), deadline, service)
+
+    filesystem._call_s3 = call
+    filesystem.call_s3 = sync_wrapper(call, obj=filesystem)
+
+
+def with_checksums_in_headers(filesystem: Any) -> None:
+    """Let puts of S3 carry a checksum in front of their content.
+
+    botocore adds none behind it then.
+    """
+    from fsspec.asyn import sync_wrapper
+
+    call_s3 = filesystem._call_s3
+
+    async def call(method: str, *arguments: Any, **named: Any) -> Any:
+        body = named.get("Body")
+        if method in ("put_object", "upload_part") and isinstance(body, (bytes, bytearray)):
+            checksum = zlib.crc32(body).to_bytes(4, "big")
+            named.setdefault("ChecksumCRC32", base64.b64encode(checksum).decode())
+        return await call_s3(method, *arguments, **named)
 
     filesystem._call_s3 = call
     filesystem.call_s3 = sync_wrapper(call, obj=filesystem)

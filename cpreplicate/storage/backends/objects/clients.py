@@ -9,7 +9,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.objects.attempts import CONNECT_SECONDS, bound
+from cpreplicate.storage.backends.objects import s3_options
+from cpreplicate.storage.backends.objects.attempts import (
+    CONNECT_SECONDS,
+    bound,
+    with_checksums_in_headers,
+)
 
 PROTOCOLS = {
     **dict.fromkeys(("s3", "s3a", "s3n", "s3p"), "s3"),
@@ -28,6 +33,8 @@ OPTIONS = {  # that are known without the class, whose constructor has more
         "anon",
         "use_ssl",
         "max_concurrency",
+        s3_options.ADDITIONAL,
+        *s3_options.OWN,
     ],
     "gs": ["token", "project", "endpoint_url", "hierarchical"],
     "abfs": [
@@ -47,13 +54,6 @@ OPTIONS = {  # that are known without the class, whose constructor has more
 _NO_OPTIONS = ("self", "asynchronous", "loop", "session", "credential")
 # of gs:, an option of this module
 _HIERARCHICAL = "hierarchical"
-_HADOOP_S3 = {  # the names that Flink's and Hadoop's s3a configuration have for it
-    "fs.s3a.access.key": "key",
-    "fs.s3a.secret.key": "secret",
-    "fs.s3a.session.token": "token",
-    "fs.s3a.endpoint": "endpoint_url",
-    "fs.s3a.endpoint.region": "region",
-}
 
 
 def _filesystem_class(protocol: str) -> Any:
@@ -85,27 +85,30 @@ def constructor_options(protocol: str) -> dict[str, Any]:
     return found | ({_HIERARCHICAL: False} if protocol == "gs" else {})
 
 
-def own_options(protocol: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that are for a class, by its names, of those of a storage."""
-    own = {key: value for key, value in options.items() if "." not in key}
-    if protocol != "s3":
-        return own
-    return own | {name: options[key] for key, name in _HADOOP_S3.items() if key in options}
-
-
-def client(protocol: str, options: Mapping[str, str], deadline: float) -> Any:
-    """Return the fsspec object of a protocol, whose calls end at a deadline in seconds.
+def own_options(protocol: str, options: Mapping[str, str], bucket: str) -> dict[str, str]:
+    """Return the options that are for a class, by its names, of those of a storage.
 
     Raises `UsageError`.
+    """
+    if protocol == "s3":
+        return s3_options.own_options(options, bucket)
+    return {key: value for key, value in options.items() if "." not in key}
+
+
+def client(protocol: str, own: Mapping[str, str], deadline: float) -> Any:
+    """Return the fsspec object of a protocol, whose calls end at a deadline in seconds.
+
+    `own` are its options as `own_options` returns them. Raises `UsageError`.
     """
     cls = _filesystem_class(protocol)
     defaults = constructor_options(protocol)
     given = {
         name: _typed(name, value, defaults.get(name))
-        for name, value in own_options(protocol, options).items()
+        for name, value in own.items()
+        if protocol != "s3" or name not in (s3_options.ADDITIONAL, *s3_options.OWN)
     }
     if protocol == "s3":
-        given = _s3_options(given, deadline)
+        given = _s3_options(given, own, deadline)
     if protocol == "gs" and given.pop(_HIERARCHICAL, False):
         cls = _hierarchical_class()
     try:
@@ -116,6 +119,8 @@ def client(protocol: str, options: Mapping[str, str], deadline: float) -> Any:
             f"{protocol}: the options of the storage do not suffice: {reason}"
         ) from error
     bound(filesystem, protocol, deadline)
+    if protocol == "s3" and s3_options.has_checksums_in_headers(own):
+        with_checksums_in_headers(filesystem)
     if protocol == "abfs":
         # adlfs reads a path as a URL: `a?b#c` became `a#c?b`. All paths here are literal.
         filesystem._strip_protocol = lambda path: path
@@ -145,21 +150,20 @@ def _typed(name: str, value: str, default: Any) -> Any:
     return value
 
 
-def _s3_options(given: dict[str, Any], deadline: float) -> dict[str, Any]:
+def _s3_options(given: dict[str, Any], own: Mapping[str, str], deadline: float) -> dict[str, Any]:
     """Return the arguments of s3fs for the options that were given. It makes no retries."""
     region = given.pop("region", None)
     endpoint = given.get("endpoint_url")
-    if endpoint is not None and "://" not in endpoint:
-        given["endpoint_url"] = f"https://{endpoint}"
-    if endpoint is not None and not _is_server(given["endpoint_url"]):
+    if endpoint is not None and not _is_server(endpoint):
         raise UsageError(
             "the option endpoint_url of a storage is no URL of a server: write it as in"
             " https://s3.example.com:9000"
         )
     if region is not None:
         given["client_kwargs"] = {"region_name": region}
+    config, given[s3_options.ADDITIONAL] = s3_options.arguments(own)
     # `Retrying` retries
-    given["config_kwargs"] = {
+    given["config_kwargs"] = config | {
         "retries": {"max_attempts": 0},
         "connect_timeout": min(CONNECT_SECONDS, deadline),
         "read_timeout": deadline,

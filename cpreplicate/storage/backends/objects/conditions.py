@@ -9,7 +9,10 @@ on Google Cloud Storage. An object has a tag, which changes with its content.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
+
+Tried = Literal["done", "held", "refused"]
+"""How a put on a condition ended: it was done, the condition held it up, or it is not known."""
 
 CREATE: dict[str, dict[str, Any]] = {  # options with which a put fails if there is an object
     **{protocol: {"mode": "create"} for protocol in ("s3", "gs", "abfs")},
@@ -35,15 +38,36 @@ class Conditions:
 
     def __init__(self, filesystem: Any, protocol: str) -> None:
         self._fs, self._protocol = filesystem, protocol
+        self.are_left_out = False  # where the service takes none, and that was accepted
+
+    @property
+    def has_tags(self) -> bool:
+        """Whether objects have tags that change with their content."""
+        return self._protocol in _TAGS
 
     @property
     def can_replace(self) -> bool:
         """Whether an object can be replaced on the condition that it is the one that was seen."""
-        return self._protocol in _TAGS
+        return self.has_tags and not self.are_left_out
 
     def create(self, path: str, data: bytes) -> None:
         """Create an object, unless there is one."""
-        self._fs.pipe_file(path, data, **CREATE[self._protocol])
+        self._fs.pipe_file(path, data, **self.of_create(path))
+
+    def of_create(self, path: str) -> dict[str, Any]:
+        """Return the options of a put that creates an object.
+
+        Without conditions, `FileExistsError` is raised here if there is one.
+        """
+        if not self.are_left_out:
+            return CREATE[self._protocol]
+        try:
+            is_object = self._fs.info(path, refresh=True)["type"] != "directory"
+        except FileNotFoundError:
+            return {}
+        if is_object:
+            raise FileExistsError(path)
+        return {}
 
     def tag(self, path: str) -> str:
         """Return the tag of an object. Raises `FileNotFoundError`."""
@@ -51,6 +75,12 @@ class Conditions:
 
     def replace(self, path: str, data: bytes, tag: str) -> None:
         """Replace the object of this tag."""
+        if self.are_left_out:
+            self._fs.pipe_file(path, data)
+        else:
+            self._replaced(path, data, tag)
+
+    def _replaced(self, path: str, data: bytes, tag: str) -> None:
         replace = {"s3": self._replace_on_s3, "gs": self._replace_on_gs, "abfs": self._replace_blob}
         replace[self._protocol](path, data, tag)
 
@@ -77,18 +107,28 @@ class Conditions:
 
         file._call_s3 = conditional
 
-    def ignored(self, path: str, holds: Callable[[Callable[[], None]], bool]) -> list[str]:
-        """Return the conditions that the service ignores, by puts to a path of nobody else's.
+    def lacking(self, path: str, tried: Callable[[Callable[[], None]], Tried]) -> list[str]:
+        """Return the conditions that do not hold, by puts to a path of nobody else's.
 
-        `holds` returns whether a put failed because its condition was not met.
+        A service may ignore one, or refuse a request that has one. On a bucket of S3 with versions,
+        it may take an object that was deleted for one that is there.
         """
         of_create, of_replace = _NAMES[self._protocol]
-        holds(lambda: self.create(path, b"first"))
-        found = [] if holds(lambda: self.create(path, b"second")) else [of_create]
-        if self.can_replace and not holds(
-            lambda: self.replace(path, b"third", _NO_TAG[self._protocol])
-        ):
+        create = CREATE[self._protocol]
+        found = []
+        if tried(lambda: self._fs.pipe_file(path, b"first", **create)) == "refused":
+            if tried(lambda: self._fs.pipe_file(path, b"first")) != "done":
+                return []  # the condition is not to blame
+            found.append(of_create)
+        elif tried(lambda: self._fs.pipe_file(path, b"second", **create)) != "held":
+            found.append(of_create)
+        tag = _NO_TAG.get(self._protocol)
+        if tag and tried(lambda: self._replaced(path, b"third", tag)) != "held":
             found.append(of_replace)
+        if self._protocol == "s3" and of_create not in found:
+            tried(lambda: self._fs.rm_file(path))
+            if tried(lambda: self._fs.pipe_file(path, b"fourth", **create)) == "held":
+                found.append(f"{of_create} where an object was deleted")
         return found
 
     def _replace_on_s3(self, path: str, data: bytes, tag: str) -> None:

@@ -16,14 +16,15 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from itertools import chain
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage.backends.objects import policies as object_policies
+from cpreplicate.storage.backends.objects import s3_options
 from cpreplicate.storage.backends.objects import uploads as object_uploads
 from cpreplicate.storage.backends.objects.clients import PROTOCOLS, client, own_options
-from cpreplicate.storage.backends.objects.conditions import CREATE, Conditions
+from cpreplicate.storage.backends.objects.conditions import Conditions, Tried
 from cpreplicate.storage.backends.objects.errors import code_of, translated_errors
 from cpreplicate.storage.backends.objects.fences import raised_if_overtaken, tag_of, withdrawn
 from cpreplicate.storage.backends.objects.quick_puts import QuickPuts
@@ -40,6 +41,7 @@ from cpreplicate.storage.base import (
 from cpreplicate.storage.statuses import Attributes, DeletePolicy, FileStatus
 from cpreplicate.storage.waiting.deadlines import DEFAULT
 
+T = TypeVar("T")
 # s3fs and adlfs take what follows for the version of an object, also where versions are off
 _UNUSABLE = {"s3": "?versionId=", "abfs": "?versionid="}
 _PART = 16 << 20  # bytes of one request; 10,000 parts, S3's limit, make a file of 160 GiB
@@ -59,15 +61,23 @@ class ObjectStorage(Storage):
     needs_conditions = True
 
     def __init__(
-        self, filesystem: str, options: Mapping[str, str], deadline: float = DEFAULT
+        self,
+        filesystem: str,
+        options: Mapping[str, str],
+        deadline: float = DEFAULT,
+        unsafe_lease: bool = False,
     ) -> None:
-        """`deadline` is in seconds; it holds for S3."""
+        """`deadline` is in seconds; it holds for S3.
+
+        `unsafe_lease`: a service is used without conditions that takes none.
+        """
         if "://" not in filesystem:
             raise UsageError(f"{filesystem}/… names no bucket. Write {filesystem}//bucket/…")
         self._protocol = PROTOCOLS[filesystem.partition(":")[0]]
         self._bucket = _bucket(f"{filesystem}/")
-        self._options, self._deadline = options, deadline
-        self._fs = client(self._protocol, options, deadline)
+        self._own = own_options(self._protocol, options, self._bucket)
+        self._deadline, self._unsafe_lease = deadline, unsafe_lease
+        self._fs = client(self._protocol, self._own, deadline)
         self._conditions = Conditions(self._fs, self._protocol)
         self.copies_within = self.keeps_uploads = self._protocol == "s3"
         self.unusable = _UNUSABLE.get(self._protocol)
@@ -77,13 +87,13 @@ class ObjectStorage(Storage):
         """A client that waits longer between two pieces of an answer, for copies in the service."""
         if self._protocol != "s3":
             return self._fs
-        return client("s3", self._options, max(self._deadline, _COPY_SECONDS))
+        return client("s3", self._own, max(self._deadline, _COPY_SECONDS))
 
     @functools.cached_property
     def _quick_puts(self) -> QuickPuts | None:
         if self._protocol != "s3":
             return None
-        return QuickPuts(self._bucket, own_options("s3", self._options), self._deadline)
+        return QuickPuts(self._bucket, self._own, self._deadline)
 
     def open(self, uri: str) -> BinaryIO:
         with translated_errors(uri):
@@ -113,16 +123,41 @@ class ObjectStorage(Storage):
             raise
         except FileNotFoundError:
             return None
+        except PermissionError as error:
+            return self._above_rights(uri, error)
         # an empty object may stand for a directory, as in a container of Azure that other tools use
         may_be_marker = not status.is_directory and not status.length
         is_marker = may_be_marker and bool(self.list(uri))
         return status._replace(is_directory=True) if is_marker else status
 
+    def _above_rights(self, uri: str, error: PermissionError) -> FileStatus | None:
+        """Return the status of a URI whose object may not be looked at, if what is below may be.
+
+        S3 answers 403 for what is not there where the user may not list. Rights may begin below a
+        directory. An object that is there, and may not be read, is an error.
+        """
+        bucket, _, key = _path(uri).partition("/")
+        if self._protocol != "s3":
+            raise error
+        try:
+            page = self._page(bucket, key)
+        except PermissionError:
+            page = {}
+        if any(each["Key"] == key for each in page.get("Contents", ())):
+            raise error
+        return FileStatus(uri, uris.name(uri), 0, True, 0.0) if self.list(uri) else None
+
+    def _page(self, bucket: str, prefix: str) -> Mapping[str, Any]:
+        """Return the answer to a listing of one key below a prefix."""
+        with translated_errors(f"s3://{bucket}/{prefix}"):
+            answer = self._fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1)
+        return cast(Mapping[str, Any], answer)
+
     def list(self, uri: str) -> list[FileStatus]:
         path = _path(uri)
         try:
             with translated_errors(uri):
-                objects = self._fs.ls(path, detail=True, refresh=True)
+                objects = self._listed(path)
         except NoBucket:
             raise
         except FileNotFoundError:
@@ -135,6 +170,15 @@ class ObjectStorage(Storage):
             if name != path
         )
 
+    def _listed(self, path: str) -> Sequence[Mapping[str, Any]]:
+        """List a directory; s3fs's `ls` would list the one above, too, where nothing is there."""
+        if self._protocol != "s3":
+            return cast(Sequence[Mapping[str, Any]], self._fs.ls(path, detail=True, refresh=True))
+        from fsspec.asyn import sync
+
+        found = sync(self._fs.loop, self._fs._lsdir, path, refresh=True)
+        return cast(Sequence[Mapping[str, Any]], found)
+
     def put(
         self,
         uri: str,
@@ -143,13 +187,20 @@ class ObjectStorage(Storage):
         attributes: Attributes | None = None,  # noqa: ARG002  # objects have no permission bits
         replace: bool = True,
     ) -> int:
+        if replace:
+            return self._put(uri, content, expect, replace)
+        return self._conditional(uri, lambda: self._put(uri, content, expect, replace))
+
+    def _put(
+        self, uri: str, content: Content, expect: Callable[[int], None] | None, replace: bool
+    ) -> int:
         head, rest = _first(content(), _PART)
         if rest is None:
             if expect is not None:
                 expect(len(head))
             if not (replace and self._is_put(uri, head)):
-                condition = {} if replace else CREATE[self._protocol]
                 with translated_errors(uri, is_write=True):
+                    condition = {} if replace else self._conditions.of_create(_path(uri))
                     self._fs.pipe_file(_path(uri), head, **condition)
             return len(head)
         return self._upload(uri, chain([head], rest), expect, replace)
@@ -163,6 +214,11 @@ class ObjectStorage(Storage):
         self, uri: str, content: Content, check: Callable[[int], None], replace: bool
     ) -> int:
         """Write an object on condition that it is the one that was there before `check`."""
+        return self._conditional(uri, lambda: self._published(uri, content, check, replace))
+
+    def _published(
+        self, uri: str, content: Content, check: Callable[[int], None], replace: bool
+    ) -> int:
         tag = tag_of(self._conditions, uri, _path(uri)) if replace else None
         if tag is None:
             return self.put(uri, content, check, None, replace and not self._conditions.can_replace)
@@ -193,8 +249,9 @@ class ObjectStorage(Storage):
         With a `tag`, the object is replaced only if it still has that. If anything raises, nothing
         appears.
         """
-        mode = "wb" if replace else "xb"
         with translated_errors(uri, is_write=True):
+            is_plain = replace or not self._conditions.of_create(_path(uri))
+            mode = "wb" if is_plain else "xb"
             file = self._fs.open(_path(uri), mode, block_size=_PART)
         if tag is not None:
             self._conditions.hold(file, tag)
@@ -216,11 +273,12 @@ class ObjectStorage(Storage):
         return length
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:
-        return not self._fails(uri, lambda: self._conditions.create(_path(uri), data))
+        create = functools.partial(self._conditions.create, _path(uri), data)
+        return self._is_done(uri, create, is_new=True)
 
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
         """Replace the object on condition that it is still the one that was read."""
-        if not self._conditions.can_replace:
+        if not self._conditions.has_tags:
             raise Refused(
                 f"{uri} was left by a run that died, and {self._protocol}: has no safe way to take"
                 " it over. Remove it once you are sure that no run is at work"
@@ -231,9 +289,8 @@ class ObjectStorage(Storage):
                 tag = self._conditions.tag(path)
                 if self._fs.cat_file(path) != seen:
                     return False
-            return not self._fails(
-                uri, lambda: self._conditions.replace(path, data, tag), is_new=False
-            )
+            replace = functools.partial(self._conditions.replace, path, data, tag)
+            return self._is_done(uri, replace, is_new=False)
         except NoBucket:
             raise
         except FileNotFoundError:
@@ -242,24 +299,45 @@ class ObjectStorage(Storage):
     def ignored_conditions(self, directory: str) -> Sequence[str]:
         probe = uris.join(directory, f"{TEMPORARY}condition-{uuid.uuid4().hex}")
         try:
-            return self._conditions.ignored(_path(probe), lambda put: self._fails(probe, put))
+            return self._conditions.lacking(_path(probe), lambda put: _tried(probe, put))
         finally:
             # what fails meanwhile matters more, and the next run removes the file
             with contextlib.suppress(OSError), translated_errors(probe):
                 self._fs.rm_file(_path(probe))
 
-    @staticmethod
-    def _fails(uri: str, put: Callable[[], object], is_new: bool = True) -> bool:
-        """Return whether a put was refused because its condition is not met.
+    def _is_done(self, uri: str, put: Callable[[], object], is_new: bool) -> bool:
+        """Return whether the condition of a put was met. `is_new`: it needs no object."""
 
-        `is_new`: it needs no object that is there.
-        """
-        try:
+        def translated() -> None:
             with translated_errors(uri, is_write=is_new):
                 put()
+
+        try:
+            self._conditional(uri, translated)
         except FileExistsError:
-            return True
-        return False
+            return False
+        return True
+
+    def _conditional(self, uri: str, write: Callable[[], T]) -> T:
+        """Carry out a write that has conditions, or has none if the service does not take any.
+
+        Raises `Refused` in that case, unless it was accepted.
+        """
+        try:
+            return write()
+        except OSError as error:
+            may_be_refused = isinstance(error, FileExistsError) or error.errno == errno.EINVAL
+            if not may_be_refused or self._conditions.are_left_out:
+                raise
+            if isinstance(error, FileExistsError) and self.stat(uri) is not None:
+                raise
+            lacking = self.ignored_conditions(uris.parent(uri))
+            if not lacking:
+                raise
+            if not self._unsafe_lease:
+                raise _no_conditions(uri, lacking, error) from error
+        self._conditions.are_left_out = True
+        return write()
 
     def move(self, uri: str, new_uri: str) -> bool:
         """Copy the object within the service, then delete it. A crash between them leaves both."""
@@ -322,21 +400,48 @@ class ObjectStorage(Storage):
     def reach(self, uri: str) -> None:
         bucket = _bucket(uri)
         with translated_errors(uri):
-            if self._protocol == "s3":
-                self._fs.call_s3("head_bucket", Bucket=bucket)
+            if self._protocol == "s3":  # not the bucket itself: rights may begin below it
+                self._page(bucket, _below(uri))
             else:
                 self._fs.info(bucket, refresh=True)
 
     def service_time(self, uri: str) -> float | None:
         if self._protocol != "s3":
             return None
-        with translated_errors(uri):
-            response = self._fs.call_s3("head_bucket", Bucket=_bucket(uri))
+        response = self._page(_bucket(uri), _below(uri))
         date = response["ResponseMetadata"]["HTTPHeaders"].get("date")
         return parsedate_to_datetime(date).timestamp() if date else None
 
     def delete_policies(self, uri: str) -> Sequence[DeletePolicy] | None:
         return object_policies.of(self._fs, _bucket(uri)) if self._protocol == "s3" else None
+
+    @property
+    def settings(self) -> str:
+        """The options that decide how objects are stored and asked for, as a message has them."""
+        return s3_options.described(self._own) if self._protocol == "s3" else ""
+
+
+def _tried(uri: str, put: Callable[[], object]) -> Tried:
+    """Return how a put ended. Raises what is neither its condition nor that it has one."""
+    try:
+        with translated_errors(uri, is_write=True):
+            put()
+    except FileExistsError:
+        return "held"
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return "refused"
+    return "done"
+
+
+def _no_conditions(uri: str, lacking: Sequence[str], error: OSError) -> Refused:
+    return Refused(
+        f"{uris.filesystem(uri)} does not honour {' and '.join(lacking)}, on which the lease"
+        f" relies, so {uri} cannot be written: {error.strerror}. Use a store with conditional puts,"
+        " or a bucket without versions if only deleted objects are in the way, or give"
+        " --unsafe-lease if only one run at a time ever changes this replica"
+    )
 
 
 class _TranslatingFile:
@@ -378,6 +483,12 @@ def _path(uri: str) -> str:
             f" {unusable} for the version of an object. Use another name, or another storage"
         )
     return f"{authority.partition('@')[0]}/{path}".rstrip("/")
+
+
+def _below(uri: str) -> str:
+    """Return the prefix of all keys below a URI."""
+    key = _path(uri).partition("/")[2]
+    return f"{key}/" if key else ""
 
 
 def _bucket(uri: str) -> str:

@@ -11,8 +11,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from cpreplicate.storage.backends.objects import s3_options
+
 # the options that both clients understand in the same way; with any other one, s3fs puts alone
-_SHARED = {"key", "secret", "token", "endpoint_url", "region"}
+_SHARED = {"key", "secret", "token", "endpoint_url", "region", *s3_options.OWN}
 _SLOWEST = 128 << 10  # bytes a second: larger objects may take longer than the deadline
 _FAILURES = 3  # in a row: then it is not tried again
 _BUCKET = re.compile("[A-Za-z0-9._-]+")
@@ -62,9 +64,10 @@ def _store(bucket: str, options: Mapping[str, str], deadline: float) -> Any | No
     except ImportError:
         return None
     try:
-        return S3Store(
+        config = _config(options)
+        return config and S3Store(
             bucket,
-            config=_config(options),
+            config=config,
             client_options={"allow_http": True, "timeout": f"{deadline:g} seconds"},
             retry_config={"max_retries": 0},
         )
@@ -73,8 +76,11 @@ def _store(bucket: str, options: Mapping[str, str], deadline: float) -> Any | No
 
 
 def _config(options: Mapping[str, str]) -> Any:
-    """Return the options of s3fs by the names of obstore."""
-    config = {
+    """Return the options of s3fs by the names of obstore, None if it lacks one."""
+    config = s3_options.of_obstore(options)
+    if config is None:
+        return None
+    config |= {
         "access_key_id": options["key"],
         "secret_access_key": options["secret"],
         "region": options.get("region", _REGION),
@@ -82,5 +88,5 @@ def _config(options: Mapping[str, str]) -> Any:
     if token := options.get("token"):
         config["session_token"] = token
     if endpoint := options.get("endpoint_url"):
-        config["endpoint"] = endpoint if "://" in endpoint else f"https://{endpoint}"
+        config["endpoint"] = endpoint
     return config

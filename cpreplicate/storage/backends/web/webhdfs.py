@@ -22,7 +22,7 @@ from cpreplicate.storage.backends.hdfs.common import (
     HdfsClientStorage,
     Usage,
     path_of,
-    replication_of,
+    written_as,
 )
 from cpreplicate.storage.backends.hdfs.errors import translated
 from cpreplicate.storage.backends.hdfs.kerberos_errors import raised_for_kerberos
@@ -35,6 +35,7 @@ from cpreplicate.storage.waiting.bounds import answered, limit
 from cpreplicate.storage.waiting.deadlines import DEFAULT
 
 _CONNECT_SECONDS = 10.0
+_PERMISSION = 0o644  # of new files, if a request has none
 _PROGRESS = 4096  # bytes: with fewer of them within its deadline, an answer counts as none
 # a DataNode creates the file of an interrupted request in this time; then it can be deleted
 _SETTLE_SECONDS = 1.0
@@ -63,8 +64,14 @@ class WebHdfsStorage(HdfsClientStorage):
     ) -> None:
         """`deadline` is in seconds."""
         self._client = _Client(filesystem, options, deadline)
-        self.replication = replication_of(write, options)
-        settings = {"replication": write.replication, "blocksize": write.block_size}
+        self.written = written = written_as(write, options)
+        self.replication = written.expected_replication
+        is_default = written.permission == _PERMISSION
+        settings = {
+            "replication": written.replication,
+            "blocksize": written.block_size,
+            "permission": None if is_default else f"{written.permission:o}",
+        }
         self._write = {name: value for name, value in settings.items() if value is not None}
 
     def open(self, uri: str) -> BinaryIO:
