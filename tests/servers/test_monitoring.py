@@ -15,7 +15,14 @@ from cpreplicate.operations.jobs.coverage import Discovered
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.output.http import ListenAddress, serve
-from cpreplicate.output.metrics import DURATIONS, FAMILIES, LOAD_GAUGES, UNMATCHED, UNSEEN
+from cpreplicate.output.metrics import (
+    DURATIONS,
+    FAMILIES,
+    LOAD_GAUGES,
+    SHARDS,
+    UNMATCHED,
+    UNSEEN,
+)
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.ports import free_port
 from tests.support.prometheus import prometheus, promtool
@@ -29,7 +36,7 @@ DASHBOARD = json.loads((DEPLOY / "grafana" / "cpreplicate.json").read_text())
 PROJECT = (DEPLOY.parent / "pyproject.toml").read_text()
 REPOSITORY = re.findall(r'^Source = "(.+)"$', PROJECT, re.MULTILINE)[0] + "/blob/main/"
 METRICS = {
-    *(family.name for family in (*FAMILIES, *LOAD_GAUGES, UNSEEN, UNMATCHED)),
+    *(family.name for family in (*FAMILIES, *LOAD_GAUGES, UNSEEN, UNMATCHED, SHARDS)),
     f"{DURATIONS.name}_bucket",
     "cpreplicate_build_info",
 }

@@ -111,6 +111,7 @@ def test_content_and_sample_are_the_share_of_a_sample(words, share):
                 "follows",
                 "has_namesake",
                 "look_every",
+                "savepoint_of",
             },
             "sync",
         ),

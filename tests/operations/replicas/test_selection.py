@@ -174,7 +174,7 @@ def test_a_job_that_its_source_shows_to_have_run_on_is_another_one_of_the_same_n
     assert job_of(roots, "orders") == SECOND
     metadata = roots.root / "dcA" / FIRST / "chk-4" / "_metadata"
     metadata.parent.mkdir(parents=True)
-    metadata.write_bytes(b"")
+    metadata.write_bytes(b"completed")
     os.utime(metadata, (NOON + 3 * HOUR,) * 2)
     assert job_of(roots, "orders") == SECOND  # nobody asked the source
     with pytest.raises(Refused, match=f"ran at the same time, {FIRST} and {SECOND}.*chk-4"):
