@@ -23,6 +23,7 @@ from tests.support.killing import started
 pytestmark = pytest.mark.xdist_group("hdfs-sync")
 
 REFUSED = 6
+NOT_THERE = 10
 FILES = {"shared/a": 1000, "shared/b": 2000, "chk-1/own": 30}
 NEXT = {"shared/b": 2000, "shared/c": 500, "chk-2/own": 40}
 FOREIGN = {"shared/z": 700, "chk-7/own": 50}
@@ -241,3 +242,22 @@ def is_committed(cluster: HdfsCluster, replica: str) -> bool:
 def has_a_part(names: Sequence[str]) -> bool:
     """Whether a journal has a part with files that were copied."""
     return any(name.endswith("-000001.parquet") for name in names)
+
+
+def test_a_replica_is_forgotten_whole_and_a_file_of_another_program_keeps_it(
+    standby: Standby,
+) -> None:
+    standby.complete(1, FILES)
+    assert standby.sync().code == 0
+    cluster, theirs = standby.clusters.b, f"{standby.replica}/shared/theirs"
+    storage = Side().storage(theirs)
+    storage.put(theirs, lambda: [b"of a job"])
+    before = standby.trees()
+    words = ("forget", standby.replica, "--last-point", "--yes", "--runner", "inline")
+    assert_refused(standby.run(*words), "shared/theirs")
+    assert standby.trees() == before
+    storage.delete(theirs)
+    assert standby.run(*words).code == 0
+    assert set(cluster.tree(standby.here)) == {f"{standby.here}/replicas"}
+    assert standby.run(*words).code == NOT_THERE
+    assert standby.sync().json()["committed"]

@@ -17,6 +17,7 @@ from tests.support.jobs import JOB, put_checkpoint
 from tests.support.s3 import S3Server, side_options
 
 REFUSED = 6
+NOT_THERE = 10
 BUCKET = "ownership"
 FILES = {"shared/a": 1000, "shared/b": 2000, "chk-1/own": 30}
 NEXT = {"shared/b": 2000, "shared/c": 500, "chk-2/own": 40}
@@ -87,6 +88,10 @@ class Store:
 
     def upkeep(self, verb: str, replica: str, *words: object) -> Ended:
         return run(verb, replica, *self._words["target"], *words)
+
+    def remove(self, place: str) -> None:
+        """Remove an object, as another program does."""
+        self._client.rm_file(place.partition("://")[2])
 
     def objects(self) -> dict[str, bytes]:
         """Every object, and what it holds."""
@@ -239,3 +244,24 @@ def test_a_replica_is_kept_synced_swept_relocated_promoted_and_unsealed(plain: S
         if "/dst/" in key and "/.cpreplicate/" in key
     ]
     assert sorted(own) == ["chk-3.json", "chk-3.parquet", "replica.json"]
+
+
+def test_a_replica_is_forgotten_whole_and_an_object_of_another_program_keeps_it(
+    plain: Store,
+) -> None:
+    source = plain.complete(plain.at_source("src"), 1, FILES)
+    before = plain.objects()
+    replica = plain.sync(source, plain.at_target("dst")).json()["replica"]
+    plain.complete(plain.at_target("dst"), 7, {"shared/theirs": 10})
+    done = plain.upkeep("forget", replica, "--last-point", "--yes", "--leave-others")
+    assert (done.code, "chk-7" in done.message) == (REFUSED, True)
+    plain.remove(f"{replica}/chk-7/_metadata")
+    held = plain.objects()
+    done = plain.upkeep("forget", replica, "--last-point", "--yes")
+    assert (done.code, "shared/theirs" in done.message) == (REFUSED, True)
+    assert plain.objects() == held
+    plain.remove(f"{replica}/shared/theirs")
+    assert plain.upkeep("forget", replica, "--last-point", "--yes").code == 0
+    assert plain.objects() == before
+    assert plain.upkeep("forget", replica, "--last-point", "--yes").code == NOT_THERE
+    assert plain.sync(source, plain.at_target("dst")).json()["committed"]
