@@ -40,9 +40,10 @@ INCLUDE = basic(
 )
 YES = basic("yes", "With --all, do not ask before replicas are changed.")
 GOING_BACK = basic(
-    "allow-older",
+    "go-back",
     "Promote a replica though its source answers and holds no checkpoint any more: its job ended,"
     " or was stopped with a savepoint, and may have gone further.",
+    fills="allow_older",
     is_general=False,  # one word for one promotion
 )
 PROMOTE_ALL = (

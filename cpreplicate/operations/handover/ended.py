@@ -46,7 +46,7 @@ def refuse_to_go_back(behind: Behind, name: str, replica: Replica, source: Side 
         f"{replica.root}: {behind.source} holds no checkpoint any more. Its job has ended, or was"
         " stopped with a savepoint: Flink deletes its checkpoints then. To start it from"
         f" {name}, completed {completed}, may take it back. Nothing was changed."
-        f" {_advice(behind, replica, source)} If {name} is what you want, give --allow-older: what"
+        f" {_advice(behind, replica, source)} If {name} is what you want, give --go-back: what"
         " the job did since then is done again"
     )
 

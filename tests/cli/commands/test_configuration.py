@@ -355,7 +355,7 @@ def test_a_file_of_jobs_is_one_of_fleet(directory):
 def test_options_holds_what_means_the_same_for_each_command():
     own = {key for key, having in by_name(cli.commands).items() if not is_general(having.values())}
     assert own == {
-        *("all", "allow-older", "checkpoint", "job", "keep-less", "metrics-file", "name"),
+        *("all", "checkpoint", "go-back", "job", "keep-less", "metrics-file", "name"),
         *("positions", "report", "take-back"),
     }
     published = json.loads(SCHEMA.read_text())["properties"]
