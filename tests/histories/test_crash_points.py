@@ -23,6 +23,7 @@ from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.commit import Committing
 from cpreplicate.operations.sync.plan import metadata as sync_metadata
 from cpreplicate.operations.sync.plan import plan as sync_plan
+from cpreplicate.operations.sync.source.newer import Following
 from cpreplicate.operations.upkeep import relocate, removal, sweep
 from cpreplicate.operations.verify import verify
 from cpreplicate.protocol.ledger import Ledger
@@ -31,13 +32,13 @@ from cpreplicate.storage import Side
 from cpreplicate.storage.backends.local.local import LocalStorage
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from tests.support import checker, parts
-from tests.support.reached import died_at
+from tests.support.reached import died_around_a_turn, died_at
 from tests.support.simulated import READS, Recorder, SimulatedDisk, State, files
 from tests.support.staging import (
     LATER,
-    TARGET_ROOT,
     Scenario,
     Stage,
+    at_source,
     examine,
     record,
     running_on,
@@ -240,6 +241,25 @@ def of_an_earlier_job_packed(draw: Random) -> Scenario:
     return restored(draw, packing=PACKING).sync_scenario()
 
 
+def turned(make: Callable[[], Stage]) -> Scenario:
+    """The job completes a checkpoint amid the run, which turns to that."""
+    while True:
+        if (scenario := make().turning_scenario()) is not None:
+            return scenario
+
+
+def turning(draw: Random) -> Scenario:
+    def make() -> Stage:
+        stage = Stage(draw, keep=draw.choice([1, 2]), merged=draw.random() < 0.5).complete()
+        return stage.sync().complete() if draw.random() < 0.5 else stage
+
+    return turned(make)
+
+
+def turning_packed(draw: Random) -> Scenario:
+    return turned(lambda: packed(draw, draw.choice([1, 2]), draw.random() < 0.5).complete())
+
+
 def named(draw: Random) -> Scenario:
     """The first sync knows the name of the job."""
     return Stage(draw).complete().sync_scenario(name="orders")
@@ -282,13 +302,14 @@ PACKED_KINDS = [
     of_an_earlier_job_damaged,
 ]
 NAMED_KINDS = [named, renamed]
+TURNING_KINDS = [turning, turning_packed]
 
 
 @pytest.mark.parametrize(
     ("seed", "least"),
     [pytest.param(0, 1, id="once"), parts.rest(1, POINTS / len(KINDS), id="often")],
 )
-@pytest.mark.parametrize("kind", [*KINDS, *PACKED_KINDS, *NAMED_KINDS])
+@pytest.mark.parametrize("kind", [*KINDS, *PACKED_KINDS, *NAMED_KINDS, *TURNING_KINDS])
 def test_a_death_at_any_point_leaves_every_committed_checkpoint_whole_and_running_again_completes(
     kind, seed, least
 ):
@@ -298,6 +319,7 @@ def test_a_death_at_any_point_leaves_every_committed_checkpoint_whole_and_runnin
         assert findings.wrong == [], f"{kind.__name__}, seed {seed}"
         assert len(findings.points) > 20
         died_at(findings.points)
+        died_around_a_turn(findings.points)
         points += len(findings.points)
         seed += 1
 
@@ -319,12 +341,6 @@ def with_a_file_of_another_program(draw: Random) -> tuple[Stage, set[str]]:
     for place, data in theirs.items():
         stage.disk.place(place, data)
     return stage, set(theirs)
-
-
-def at_source(state: State, later: State) -> State:
-    """A state of the target, with what the source has later."""
-    of_source = {path: each for path, each in later.items() if not uri.within(path, TARGET_ROOT)}
-    return {**of_source, **{path: each for path, each in state.items() if path not in of_source}}
 
 
 @pytest.mark.parametrize("seed", [0, *(parts.rest(seed) for seed in range(1, 9))])
@@ -535,6 +551,13 @@ def earlier_replica_trusted() -> contextlib.AbstractContextManager[None]:
     return replacing(batch, "copy_within", broken)
 
 
+def all_deleted_that_was_written_before_a_turn() -> contextlib.AbstractContextManager[None]:
+    def broken(_abandoned):
+        return lambda following: sorted(following._written)
+
+    return replacing(Following, "abandoned", broken)
+
+
 def as_plain(draw: Random) -> Scenario:
     while True:
         scenario = of_an_earlier_job_damaged(draw)
@@ -560,6 +583,9 @@ MUTATIONS = {
     ),
     "packs deleted before commit": Mutation(packs_deleted_before_commit, repacking, "missing: "),
     "earlier replica trusted": Mutation(earlier_replica_trusted, as_plain, "other bytes: "),
+    "deleted though needed after a turn": Mutation(
+        all_deleted_that_was_written_before_a_turn, turning, "missing: "
+    ),
     "offsets forgotten": Mutation(offsets_forgotten, packing_no_more, "other bytes: "),
 }
 

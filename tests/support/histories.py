@@ -1390,6 +1390,7 @@ class World:
         if isinstance(outcome, Report) and operation.request is not None:
             self.counts["copied within the target"] += len(outcome.plan.reused) > 0
             self.counts["members of a sparse pack moved"] += len(outcome.plan.repacks) > 0
+            self.counts["a run turned to a newer checkpoint"] += len(outcome.turned_from) > 0
             self._judge_report(operation, outcome, is_exact=not watcher.meddled)
 
     def _judge_flink(self) -> None:

@@ -102,6 +102,28 @@ def died_at(points: Iterable[tuple[str, str, str, int]]) -> None:
             sometimes(state, deaths.fits(moment, verb, place))
 
 
+_READ_AT_SOURCE = re.compile(r"file:/dcA/[^/]+/chk-\d+/_metadata")
+TURNS = {
+    "died before a turn, after a copy had appeared": Deaths("after", "rename", _COPY),
+    "died after a turn, before a copy appeared": Deaths("before", "rename", _COPY),
+    "died after a turn, before the commit": Deaths("before", "rename", _METADATA),
+    "died after a turn, before a file was deleted": Deaths("before", "delete", _FILE),
+}
+
+
+def died_around_a_turn(points: Sequence[tuple[str, str, str, int]]) -> None:
+    """Record where a run died that turned, which read the `_metadata` of two checkpoints."""
+    read = [
+        (at, place)
+        for at, (_, verb, place, _) in enumerate(points)
+        if verb == "open" and _READ_AT_SOURCE.fullmatch(place)
+    ]
+    turn = next((at for at, place in read if place != read[0][1]), None)
+    for state, deaths in TURNS.items() if turn is not None else ():
+        near = points[:turn] if "before a turn" in state else points[turn:]
+        sometimes(state, any(deaths.fits(*each[:3]) for each in near))
+
+
 _CLASSES = {
     "the lease": r"/\.cpreplicate/lease",
     "a record": _RECORD,
@@ -205,8 +227,9 @@ def _is_rename(step: Step, place: str) -> bool:
 
 
 STATES: dict[str, Collection[str]] = {
-    "tests/histories/test_crash_points.py": tuple(
-        state for state in DEATHS if "trash" not in state
+    "tests/histories/test_crash_points.py": (
+        *(state for state in DEATHS if "trash" not in state),
+        *TURNS,
     ),
     "tests/faults/test_fault_seeds.py": (
         *(state for state in LOST if state not in RARELY_LOST),
@@ -264,12 +287,14 @@ STATES: dict[str, Collection[str]] = {
         "a history had: replaced in the midst",
         "a history had: points were kept by their time",
         "a history had: members of a sparse pack moved",
+        "a history had: a run turned to a newer checkpoint",
         "a shared history had: started unpromoted",
         "a shared history had: shared with a replica",
         "a shared history had: copied within the target",
         "a shared history had: forged",
         "a shared history had: a stranger that equals",
         "a shared history had: completed before delayed deletes",
+        "a shared history had: a run turned to a newer checkpoint",
     ),
 }
 # What single tests of `make test` reach, and no seeds

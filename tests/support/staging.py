@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from cpreplicate.core import uri
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.sync import sync as sync_operation
@@ -32,6 +34,8 @@ from tests.support.simulated import (
     EPOCH,
     READS,
     Clock,
+    Hook,
+    Moment,
     Point,
     Recorder,
     SimulatedDisk,
@@ -62,6 +66,15 @@ def running_on(disk: SimulatedDisk) -> Iterator[None]:
         time.time = real_time
 
 
+def at_source(state: State, later: State) -> State:
+    """A state of the target, with what the source has later."""
+    of_source = {path: each for path, each in later.items() if not uri.within(path, TARGET_ROOT)}
+    return {
+        **of_source,
+        **{path: each for path, each in state.items() if uri.within(path, TARGET_ROOT)},
+    }
+
+
 def silent(_line: str) -> None:
     """Said to nobody."""
 
@@ -71,7 +84,8 @@ class Scenario:
     """What lies on the disk, and a run there that is to be interrupted.
 
     `is_idle` returns whether a report means that there was nothing to do, `leftover` which paths a
-    death may leave for ever. Only the lease of the `earlier` replica may be taken.
+    death may leave for ever. Only the lease of the `earlier` replica may be taken. Of a run whose
+    job goes on meanwhile, `later` is what the source has from its file number `at` on.
     """
 
     start: State
@@ -82,10 +96,28 @@ class Scenario:
     is_idle: Callable[[Any], bool] = lambda report: report.plan.empty
     leftover: re.Pattern[str] = LEFTOVER
     earlier: str | None = None
+    later: State | None = None
+    at: int = 0
 
     @property
     def replica(self) -> str:
         return f"{TARGET_ROOT}/{self.job.job}"
+
+    def gone_on(self, state: State) -> State:
+        """A state of the target, with what the source has in the end."""
+        return state if self.later is None else at_source(state, self.later)
+
+    def hook(self, disk: SimulatedDisk, recorder: Recorder) -> Hook:
+        """Record each step, and let the job go on before the run opens one of its files."""
+        opened = itertools.count(1)
+
+        def go_on(moment: Moment, verb: str, place: str) -> None:
+            is_read = (moment, verb) == ("before", "open") and uri.within(place, self.job.root)
+            if is_read and next(opened) == self.at:
+                disk.become(self.gone_on(disk.snapshot()))
+            recorder(moment, verb, place)
+
+        return go_on
 
     def disk(self, state: State, later: float = 0.0) -> SimulatedDisk:
         return SimulatedDisk(state, Clock(self.now + later), self.links)
@@ -100,6 +132,7 @@ class Findings:
     points: list[Point] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    outcome: object = None
 
 
 def examine(scenario: Scenario, again: bool = True) -> Findings:
@@ -121,17 +154,18 @@ def record(scenario: Scenario) -> tuple[Findings, State]:
     """
     disk = scenario.disk(scenario.start)
     recorder = Recorder(disk)
-    wrong = []
+    disk.hook = scenario.hook(disk, recorder)
+    wrong, outcome = [], None
     with running_on(disk):
         try:
-            scenario.run()
+            outcome = scenario.run()
         except (
             CpreplicateError,
             OSError,
             LookupError,
         ) as error:  # a broken protocol may end like that
             wrong = [f"the run failed: {error!r}"]
-    return Findings(recorder.points, recorder.states, wrong), disk.snapshot()
+    return Findings(recorder.points, recorder.states, wrong, outcome), disk.snapshot()
 
 
 def record_run(disk: SimulatedDisk, run: Callable[[], object]) -> list[State]:
@@ -149,7 +183,9 @@ class Judge:
         self.scenario, self.replica = scenario, scenario.replica
         self.complete = files(end, self.replica)
         self._before = files(scenario.start, self.replica)
-        self._outside = self._outside_of(scenario.start)
+        self._outside = [
+            self._outside_of(each) for each in (scenario.start, scenario.gone_on(scenario.start))
+        ]
         self._had_one = bool(self._committed(self._before))
         self._verified: dict[object, bool] = {}
 
@@ -182,7 +218,7 @@ class Judge:
         wrong = ["no checkpoint is committed any more"] if self._had_one and not committed else []
         wrong += (
             []
-            if self._outside_of(state) == self._outside
+            if self._outside_of(state) in self._outside
             else ["something outside the replica changed"]
         )
         wrong += [
@@ -198,7 +234,7 @@ class Judge:
 
     def run_again(self, state: State) -> list[str]:
         """What must not be after the same run was made again, later."""
-        disk = self.scenario.disk(state, LATER)
+        disk = self.scenario.disk(self.scenario.gone_on(state), LATER)
         try:
             with running_on(disk):
                 self.scenario.run()
@@ -232,7 +268,20 @@ class Judge:
     def _is_known(self, path: str, data: bytes) -> bool:
         is_own = _own(path) or TEMPORARY in path
         known = (self._before.get(path), self.complete.get(path))
-        return is_own or any(_is_as(path, data, other) for other in known)
+        return (
+            is_own
+            or any(_is_as(path, data, other) for other in known)
+            or (self.scenario.later is not None and self._is_of_the_job(path, data))
+        )
+
+    def _is_of_the_job(self, path: str, data: bytes) -> bool:
+        """Whether a file is one that the checkpoint needed from which a run turned."""
+        name = uri.name(path)
+        originals = [
+            each for place, each in self.scenario.job.bytes.items() if uri.name(place) == name
+        ]
+        grows = name.startswith("merged-")
+        return any(each == data or (grows and each.startswith(data)) for each in originals)
 
     def _committed(self, there: Mapping[str, bytes]) -> dict[int, str]:
         found = re.compile(rf"{re.escape(self.replica)}/chk-(\d+)/_metadata")
@@ -418,6 +467,18 @@ class Stage:
         """The next sync is the one to be interrupted."""
         request = self.request(**options)
         return self.scenario(lambda: sync_operation.sync(request, silent))
+
+    def turning_scenario(self) -> Scenario | None:
+        """The job goes on amid the next sync, which turns. None if it turns nowhere."""
+        start = self.sync_scenario(look_every=math.inf)
+        self.complete()
+        later = self.disk.snapshot()
+        for at in self.draw.sample(range(2, 10), 8):
+            scenario = replace(start, later=later, at=at)
+            outcome = record(scenario)[0].outcome
+            if isinstance(outcome, Report) and outcome.turned_from:
+                return scenario
+        return None
 
     def scenario(self, run: Callable[[], object], **more: Any) -> Scenario:
         """Any run is."""
