@@ -1,5 +1,6 @@
 """A run turns to the newest checkpoint when the one that it copies begins to vanish."""
 
+import itertools
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,11 +17,16 @@ from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import newer
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.verify.verify import ALL, verify
+from cpreplicate.runners import ExecutionOptions, Runner
 from cpreplicate.runners.inline import InlineRunner
+from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.runners.tasks import Copy, current_wanted
+from cpreplicate.runners.wrapper import RunnerWrapper
 from cpreplicate.storage import TEMPORARY, Side, Sides
 from tests.support import checker
+from tests.support.faults import Faulty
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.registry import serving
 from tests.support.replicas import paths
 from tests.support.waiting import wait_until
 
@@ -51,14 +57,14 @@ class Job:
                 path.unlink()
 
 
-class Meanwhile(InlineRunner):
+class Meanwhile(RunnerWrapper):
     """A runner before each of whose runs of copies a job goes on, as long as it does.
 
     `copied` are the names of the files that it copied.
     """
 
-    def __init__(self, *steps: Callable[[], object]) -> None:
-        super().__init__(Sides())
+    def __init__(self, *steps: Callable[[], object], runner: Runner | None = None) -> None:
+        super().__init__(runner or InlineRunner(Sides()))
         self._steps = list(steps)
         self.copied: list[str] = []
 
@@ -208,6 +214,46 @@ def test_of_several_that_are_retained_the_first_one_is_finished(tmp_path):
     assert_only(job, 1, FIRST)
 
 
+def test_a_run_goes_on_with_a_checkpoint_that_is_retained_however_many_complete_meanwhile(
+    tmp_path,
+):
+    job = Job(tmp_path, retained=10)
+    job.complete(1, FIRST)
+    looks: list[str] = []
+
+    def looked(verb: str, place: str) -> None:
+        if (verb, place) == ("list", f"file:{job.root}/{JOB}"):
+            looks.append(place)
+
+    def goes_on() -> None:
+        for number in range(2, 10):
+            job.complete(number, {**SHARED, f"shared/{number}": 500 * number})
+            before = len(looks)
+            wait_until(lambda before=before: len(looks) > before + 1)
+
+    with serving("file", Faulty(Side().storage("file:/"), looked)):
+        report, _ = replicated(job, goes_on, look_every=0.001)
+    assert (report.plan.checkpoint, report.turned_from) == ("chk-1", ())
+    assert_only(job, 1, FIRST)
+
+
+def test_a_run_that_gains_nothing_on_a_job_that_retains_several_ends_with_both_rates(tmp_path):
+    job = Job(tmp_path, retained=3)
+    numbers = itertools.count(1)
+
+    def all_are_replaced() -> None:
+        for number in itertools.islice(numbers, 3):
+            job.complete(number, {"shared/0": 50, f"chk-{number}/own": 1000 * number})
+
+    all_are_replaced()
+    runner = Meanwhile(*[all_are_replaced] * 60)
+    with pytest.raises(SourceMovedOn, match="as fast as they are copied") as caught:
+        sync(request_of(job), lambda _line: None, runner)
+    assert "The copies carried" in str(caught.value)
+    assert "new files came at" in str(caught.value)
+    assert "num-retained" in str(caught.value)
+
+
 def test_a_run_turns_to_a_newer_checkpoint_that_leaves_less_to_be_copied(tmp_path):
     job = Job(tmp_path, retained=2)
     job.complete(1, {"shared/0": 50, "shared/large": 3_000_000})
@@ -306,3 +352,18 @@ def test_after_a_turn_what_the_run_has_not_finished_stays(job, monkeypatch):
     monkeypatch.setattr(operation, "copy_missing", copied_and_listed)
     report, _ = replicated(job, lambda: job.complete(2, SECOND))
     assert (report.turned_from, found) == (("chk-1",), [True])
+
+
+@pytest.mark.rest
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("packing", [PackOptions("off"), PackOptions("on")])
+def test_executors_of_spark_copy_for_the_newer_checkpoint_what_both_need_once(job, packing):
+    spark = SparkRunner(Sides(), ExecutionOptions(master="local[2]"))
+    runner = Meanwhile(lambda: job.complete(2, SECOND), runner=spark)
+    report = sync(request_of(job, packing=packing), lambda _line: None, runner)
+    assert (report.runner, report.turned_from) == ("spark", ("chk-1",))
+    assert report.plan.packed == (frozenset(SECOND) if packing.mode == "on" else frozenset())
+    assert len(runner.copied) == len(set(runner.copied)) == len(SECOND)
+    assert checker.faults(replica_of(job)) == []
+    assert verify(f"file:{replica_of(job)}", None, ALL, lambda _line: None, Side()).restorable
+    assert sync(request_of(job, packing=packing), lambda _line: None).plan.empty
