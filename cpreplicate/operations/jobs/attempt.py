@@ -12,6 +12,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.clock import Clock
 from cpreplicate.core.lag import Newest
 from cpreplicate.core.notify import Notify, named
+from cpreplicate.core.placement import CHECKPOINT_NAME
 from cpreplicate.errors import (
     CpreplicateError,
     LeaseHeld,
@@ -259,9 +260,9 @@ class Attempts:
 
 def _carried_out(checkpoint: Checkpoint, report: Report) -> Checkpoint:
     """Return what was replicated, with all that is known of when it was completed."""
-    completed = report.completed
-    if report.turned_from:
-        name = report.plan.checkpoint
+    completed, name = report.completed, report.plan.checkpoint
+    known = uri.name(checkpoint.path)
+    if CHECKPOINT_NAME.fullmatch(known) and known != name:  # it was subsumed meanwhile
         path = uri.join(uri.parent(checkpoint.path), name)
         number = report.plan.checkpoint_id
         return Checkpoint(path, Newest(number, completed or 0.0))

@@ -27,7 +27,7 @@ from cpreplicate.operations.sync.report import (
 )
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source.lacking import look_for_copies, of_other_lengths
-from cpreplicate.operations.sync.source.state import SourceState, read_source, target_replica
+from cpreplicate.operations.sync.source.state import SourceState, of_newest, target_replica
 from cpreplicate.protocol import replica_state
 from cpreplicate.protocol.lease import NAME as LEASE
 from cpreplicate.protocol.lease import Lease
@@ -49,8 +49,13 @@ def diff(request: SyncRequest, notify: Notify = silent, with_positions: bool = F
     else `sync` would raise.
     """
     started = time.monotonic()
-    source_state = read_source(request)
-    replica = target_replica(source_state)
+    return of_newest(request, lambda found: _diff(found, notify, with_positions, started))
+
+
+def _diff(
+    source_state: SourceState, notify: Notify, with_positions: bool, started: float
+) -> Report:
+    request, replica = source_state.request, target_replica(source_state)
     state = replica_state.examine(replica)
     if state.marker is None:
         refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
@@ -90,8 +95,11 @@ def check(request: SyncRequest, is_dry_run: bool = False) -> SyncCheck:
     Raises what `sync` would raise before it takes the lease. `is_dry_run`: no sync follows, so what
     it would raise later is raised, too, as by `diff`.
     """
-    source_state = read_source(request)
-    replica = target_replica(source_state)
+    return of_newest(request, lambda found: _check(found, is_dry_run))
+
+
+def _check(source_state: SourceState, is_dry_run: bool) -> SyncCheck:
+    request, replica = source_state.request, target_replica(source_state)
     state = examined(source_state, replica)
     ledger = Ledger(replica, state)
     plan = make_plan(source_state, replica, state, ledger)

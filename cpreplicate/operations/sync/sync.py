@@ -38,7 +38,7 @@ from cpreplicate.operations.sync.report import (
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source.lacking import refuse_incomplete
 from cpreplicate.operations.sync.source.newer import Following
-from cpreplicate.operations.sync.source.state import SourceState, read_source, target_replica
+from cpreplicate.operations.sync.source.state import SourceState, of_newest, target_replica
 from cpreplicate.protocol import same_place
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.ledger import Ledger
@@ -90,13 +90,8 @@ class _NameTaken(Exception):
 def _sync(run: _Run) -> Report:
     request, notify, started = run.request, run.notify, run.started
     # Step 0, check: nothing is written
-    source_state = read_source(request)
-    begin_checkpoint(source_state.placement.name)
-    _log.debug("read %s: %d files", source_state.source.checkpoint, len(source_state.needed))
-    replica = target_replica(source_state)
-    state = examined(source_state, replica)
-    _refuse_to_keep_less(source_state, replica, state)
-    if (empty_plan := _nothing_to_do(source_state, replica, state)) is not None:
+    source_state, replica, state, empty_plan = of_newest(request, _checked)
+    if empty_plan is not None:
         _log.debug("nothing to do: %s holds the checkpoint", replica.root)
         return report_of(empty_plan, source_state, started)
 
@@ -126,6 +121,24 @@ def _sync(run: _Run) -> Report:
         phases=phases(read, runner, report.seconds),
         turned_from=following.turns.names,
     )
+
+
+class _Checked(NamedTuple):
+    """The source and the replica's directory, and the plan if there is nothing to do."""
+
+    source_state: SourceState
+    replica: Replica
+    state: State
+    empty_plan: Plan | None
+
+
+def _checked(source_state: SourceState) -> _Checked:
+    begin_checkpoint(source_state.placement.name)
+    _log.debug("read %s: %d files", source_state.source.checkpoint, len(source_state.needed))
+    replica = target_replica(source_state)
+    state = examined(source_state, replica)
+    _refuse_to_keep_less(source_state, replica, state)
+    return _Checked(source_state, replica, state, _nothing_to_do(source_state, replica, state))
 
 
 class _CarriedOut(NamedTuple):

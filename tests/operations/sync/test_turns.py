@@ -12,6 +12,7 @@ from cpreplicate.core.plan import Cap
 from cpreplicate.errors import CopyFailed, Refused, SourceMovedOn, TooManyDeletes
 from cpreplicate.operations.sync import sync as operation
 from cpreplicate.operations.sync.copy import copy_missing
+from cpreplicate.operations.sync.diff import check, diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import newer
@@ -196,6 +197,52 @@ def test_the_newest_checkpoint_that_a_service_knows_is_exchanged(job):
     runner = Meanwhile(lambda: job.complete(2, SECOND))
     request = request_of(job, "/chk-1", follows=True)
     assert sync(request, lambda _line: None, runner).plan.checkpoint == "chk-2"
+
+
+def overtaken(job: Job, *steps: Callable[[], object]) -> Faulty:
+    """A storage before each of whose reads of a `_metadata` at the source a step is made."""
+    waiting, at_source = list(steps), f"file:{job.root}/"
+
+    def go_on(verb: str, place: str) -> None:
+        if verb == "open" and place.startswith(at_source) and place.endswith("_metadata"):
+            for step in waiting[:1]:
+                del waiting[0]
+                step()
+
+    return Faulty(Side().storage("file:/"), go_on)
+
+
+def synced(request: SyncRequest) -> str:
+    return sync(request, lambda _line: None).plan.checkpoint
+
+
+@pytest.mark.parametrize(
+    "run", [synced, lambda it: diff(it).plan.checkpoint, lambda it: check(it).checkpoint]
+)
+@pytest.mark.parametrize("known", [False, True])
+def test_checkpoints_that_are_gone_before_they_are_read_are_left_for_the_newest(job, run, known):
+    gone = [lambda: job.complete(2, SECOND), lambda: job.complete(3, SHARED)]
+    request = request_of(job, "/chk-1", follows=True) if known else request_of(job)
+    with serving("file", overtaken(job, *gone)):
+        assert run(request) == "chk-3"
+
+
+def test_the_newest_checkpoint_that_a_service_knew_may_be_gone_before_its_first_call(job):
+    request = request_of(job, "/chk-1", follows=True)
+    job.complete(2, SECOND)
+    assert synced(request) == "chk-2"
+
+
+def test_a_checkpoint_that_is_gone_before_it_is_read_and_has_no_newer_one_has_moved_on(job):
+    def delete() -> None:
+        shutil.rmtree(job.root / JOB / "chk-1")
+
+    with (
+        serving("file", overtaken(job, delete)),
+        pytest.raises(SourceMovedOn, match="before it was read"),
+    ):
+        synced(request_of(job))
+    assert not replica_of(job).exists()
 
 
 def test_a_source_that_has_nothing_newer_has_moved_on(job):

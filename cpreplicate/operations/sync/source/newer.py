@@ -31,7 +31,12 @@ from cpreplicate.core.path_columns import (
 from cpreplicate.core.placement import METADATA
 from cpreplicate.core.plan import Plan
 from cpreplicate.errors import CpreplicateError, CutShort, NotThere, SourceMovedOn
-from cpreplicate.operations.sync.source.state import SourceState, is_followed, read_source
+from cpreplicate.operations.sync.source.state import (
+    MOST_GONE,
+    SourceState,
+    is_followed,
+    read_source,
+)
 from cpreplicate.protocol.source import Source, highest_first, newest
 from cpreplicate.runners import Outcome, RunnerStopped, Wanted
 from cpreplicate.storage.waiting.cancellation import cancellable
@@ -229,11 +234,16 @@ class Following:
             return False
         for seconds in (0.0, self._request.subsumption_wait):
             time.sleep(seconds)
-            with suppress(NotThere):
-                self.look(must_turn=True)
+            self._look_for_one_to_read()
             if self.newer is not None:
                 return True
         return False
+
+    def _look_for_one_to_read(self) -> None:
+        for _ in range(MOST_GONE):
+            with suppress(SourceMovedOn):  # a newer one was subsumed, too, before it was read
+                self.look(must_turn=True)
+                return
 
     def abandoned(self) -> list[str]:
         """Return the paths of the files that were copied for former checkpoints only."""

@@ -6,17 +6,19 @@ Nothing is changed here.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow.compute as pc
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, FileTable, closure
 from cpreplicate.core.path_columns import Texts
-from cpreplicate.core.placement import Placement, job_root
-from cpreplicate.errors import NotThere, Refused
+from cpreplicate.core.placement import CHECKPOINT_NAME, Placement, job_root
+from cpreplicate.errors import NotThere, Refused, SourceMovedOn
 from cpreplicate.operations.sync.place import named_source
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import incomplete
@@ -32,10 +34,14 @@ from cpreplicate.protocol.source import (
     Source,
     find,
     is_named,
+    newest,
     read_metadata,
     read_newest,
 )
 from cpreplicate.storage import Side, Sides
+
+T = TypeVar("T")
+MOST_GONE = 8  # checkpoints in a row that are gone before they are read
 
 
 @dataclass(frozen=True)
@@ -62,20 +68,44 @@ def read_source(request: SyncRequest, known: Source | None = None) -> SourceStat
     """Return the state of the source: find the checkpoint, read it, and place its closure.
 
     `known` is a checkpoint of it that was found already. Where the source is followed, one whose
-    `_metadata` is cut short gives way to the one before. Raises `NotThere`, `MetadataError` and
-    `Refused`.
+    `_metadata` is cut short gives way to the one before. Raises `MetadataError`, `Refused` and as
+    `of_newest`.
     """
+    if known is not None:
+        return _read(request, known, is_known=True)
+    return of_newest(request, lambda source_state: source_state)
+
+
+def of_newest(request: SyncRequest, use: Callable[[SourceState], T]) -> T:
+    """Return what is made of the checkpoint that a request names, before anything is copied.
+
+    Where the source is followed and the checkpoint is gone meanwhile, the newest one is used.
+    Raises `NotThere`, and `SourceMovedOn` if two looks in a row find no other checkpoint.
+    """
+    source = _found(request)
+    for _ in range(MOST_GONE):
+        try:
+            return use(_read(request, source))
+        except SourceMovedOn:
+            other = _other(request, source.checkpoint) if is_followed(request, source) else None
+            if other is None:
+                raise
+            source = other
+    return use(_read(request, source))
+
+
+def _read(request: SyncRequest, source: Source, is_known: bool = False) -> SourceState:
     side = request.sides.source
-    source = known or _found(request)
     try:
-        if known is None and is_followed(request, source):
-            source, file = read_newest(source, side, request.allow_older)
-        else:
+        if is_known or not is_followed(request, source):
             file = read_metadata(source.checkpoint, side)
-    except NotThere:
-        if known is not None or not is_followed(request, source):
-            raise
-        return read_source(request, _found(request))  # it was subsumed since it was found
+        else:
+            source, file = read_newest(source, side, request.allow_older)
+    except NotThere as error:
+        raise SourceMovedOn(
+            f"{source.checkpoint} was subsumed before it was read. Nothing was done. Run again with"
+            " the job's directory to take its newest checkpoint"
+        ) from error
     files = closure(file.metadata, request.remaps)
     _refuse_other_roots(files, source, request)
     _refuse_unusable_sources(files, side)
@@ -111,6 +141,9 @@ def _found(request: SyncRequest) -> Source:
     try:
         return find(request.source, request.sides.source, request.allow_older)
     except NotThere as error:
+        is_known = request.follows and CHECKPOINT_NAME.fullmatch(uri.name(request.source))
+        if is_known and (other := _other(request, request.source)) is not None:
+            return other
         if not request.repair:
             raise _ended(error, request) from error
         raise NotThere(
@@ -140,6 +173,17 @@ def _ended(error: NotThere, request: SyncRequest) -> NotThere:
         " beginning of its id: to replicate that, run `cpreplicate sync"
         f" {shlex.quote(savepoint.checkpoint)} {shlex.quote(request.target_root)}{job}`"
     )
+
+
+def _other(request: SyncRequest, gone: str) -> Source | None:
+    """Return the newest checkpoint of a job of which one is gone, None if two looks find none."""
+    for seconds in (0.0, request.subsumption_wait):
+        time.sleep(seconds)
+        with suppress(NotThere):
+            found = newest(uri.parent(gone), request.sides.source, request.allow_older)
+            if found.checkpoint != gone:
+                return found
+    return None
 
 
 def _source_marker(source: Source, side: Side) -> Marker | None:
