@@ -110,7 +110,7 @@ class Attempts:
             newest = newest_of(uri.name(seen.starting.checkpoint), seen.completed)
             with self.lock:
                 state.observation.replica_newest = state.observation.replica_newest or newest
-        state.is_first = seen.starting is None and seen.refusal is None
+        state.is_first = seen.starting is None and seen.obstacle is None
         return state.is_first
 
     def glance(self, state: JobState) -> None:

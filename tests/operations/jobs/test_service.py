@@ -964,3 +964,29 @@ def test_what_a_replica_holds_is_known_before_the_first_try_of_a_service_has_end
     with stepping(Jobs(served(tmp_path, 1))) as stepped:
         stepped.step()
     assert seen == [("chk-1", 1)]
+
+
+def test_first_copies_hold_up_no_job_that_was_copied_before(tmp_path, monkeypatch):
+    write(tmp_path, 1, 1)
+    replicate(tmp_path, 1)
+    for number in (2, 3, 4):
+        write(tmp_path, number, 1)
+    write(tmp_path, 1, 2, NEXT)
+    begun, release = [], threading.Event()
+
+    def sync_slowly(request, *others):
+        begun.append(request.source)
+        if job_id(1) not in request.source:
+            assert release.wait(PATIENCE)
+        return sync(request, *others)
+
+    monkeypatch.setattr("cpreplicate.operations.jobs.attempt.sync", sync_slowly)
+    found = [served(tmp_path, number) for number in (2, 3, 4, 1)]
+    try:
+        with running(Jobs(*found), slots=2) as service:
+            wait_until(lambda: replica_ids(service).get("job-1") == 2)
+            assert len([each for each in begun if job_id(1) not in each]) == 1
+            release.set()
+            wait_until(lambda: set(replica_ids(service).values()) == {1, 2})
+    finally:
+        release.set()
