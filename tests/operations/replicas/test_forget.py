@@ -11,15 +11,18 @@ from cpreplicate.errors import CopyFailed, LeaseHeld, NotThere, Refused, Sealed,
 from cpreplicate.operations.replicas import forget as operation
 from cpreplicate.operations.replicas.forget import ForgetRequest
 from cpreplicate.protocol import lease
+from cpreplicate.protocol.switch_record import SwitchRecord, switching
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from cpreplicate.storage.backends.local.local import LocalStorage
 from tests.support.adopting import Adopted
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB
+from tests.support.kafka_jobs import replicated_with_derived
 from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, aged, paths, planned, recorded, sealed, synced
 from tests.support.roots import FIRST, HOUR, NOON, SECOND, THIRD, Roots
+from tests.support.simulated_flink import SimulatedControl, SimulatedFlink
 
 DAY = 24 * HOUR
 INLINE = ExecutionOptions(runner="inline")
@@ -222,6 +225,42 @@ def test_a_sealed_replica_stays(replica):
     with pytest.raises(Refused, match="it is sealed by"):
         forgotten(replica)
     assert replica.exists()
+
+
+def test_a_replica_from_which_a_checkpoint_is_derived_stays(tmp_path):
+    replica, name = replicated_with_derived(tmp_path)
+    before = paths(replica)
+    with pytest.raises(Refused, match=f"holds derived checkpoints.*{name}"):
+        forgotten(replica)
+    assert paths(replica) == before
+
+
+def test_a_replica_whose_switch_has_not_ended_stays(replica):
+    root = f"file:{replica}"
+    record = SwitchRecord("orders", JOB, "/a", "http://a", "http://b", "checkpoint", "s", "n", "b")
+    with switching(root, Side(), record) as log:
+        log.write(step="starting")
+    before = paths(replica)
+    with pytest.raises(Refused, match="a switch of the job orders has begun and not ended"):
+        forgotten(replica)
+    assert paths(replica) == before
+
+
+@pytest.mark.parametrize("path", ["hdfs://b/x/{job}/chk-2", "file:/elsewhere/chk-2"])
+def test_a_replica_from_which_a_job_was_restored_stays_as_long_as_that_runs(replica, path):
+    cluster = SimulatedFlink("http://b:8081", f"file:{replica.parent}")
+    cluster.start("ab" * 16, "orders", restored=path.format(job=replica.name))
+    control = SimulatedControl(cluster)
+
+    def refuse(place):
+        operation.refuse_running(place, [control])
+
+    if "{job}" in path:
+        with pytest.raises(Refused, match=r"was restored from, or writes, hdfs://b/x/.*/chk-2"):
+            forgotten(replica, refuse=refuse)
+        control.cancel("ab" * 16)
+    forgotten(replica, refuse=refuse)
+    assert not replica.exists()
 
 
 def test_a_replica_that_is_sealed_meanwhile_stays(replica):
