@@ -238,10 +238,11 @@ def every_replica(place: str, sides: Sides) -> tuple[ReplicaRef, ...]:
     the line of a mistake in the file.
     """
     from cpreplicate.operations.replicas.replicas import replicas_below
+    from cpreplicate.output.log import write_warning
 
     path = uri.local_path(place) if place.startswith("file:") else ""
     if not (path.endswith(".toml") and Path(path).is_file()):
-        return tuple(replicas_below(place, [], sides))
+        return tuple(replicas_below(place, [], sides, write_warning))
     file = TomlFile(path)
     _refuse_mistakes(file)
     add_storages(file)
@@ -252,6 +253,7 @@ def _replicas_of(file: TomlFile, sides: Sides) -> tuple[ReplicaRef, ...]:
     """Return the replicas of the jobs of a fleet's file; of a root, those below its target."""
     from cpreplicate.operations.replicas.replicas import replica_of, replicas_below
     from cpreplicate.operations.sync.place import names_of
+    from cpreplicate.output.log import write_warning
 
     configured = _configured(file, sides, {}, {})
     refs = {}
@@ -259,7 +261,7 @@ def _replicas_of(file: TomlFile, sides: Sides) -> tuple[ReplicaRef, ...]:
         root = template.request.source
         names = (names_of(template.request, uri.join(root, each)) for each in excluded)
         left_out = set(chain.from_iterable(names))
-        for ref in replicas_below(template.request.target_root, [], sides):
+        for ref in replicas_below(template.request.target_root, [], sides, write_warning):
             if uri.name(ref.replica) not in left_out:
                 refs[ref.replica] = ref
     for job in configured.named:

@@ -162,8 +162,10 @@ def _clusters(values: dict[str, Any]) -> tuple[FlinkControl, ...]:
 
 def _places(target_root: str, sides: Sides) -> tuple[str, ...]:
     from cpreplicate.operations.replicas.replicas import replicas_below
+    from cpreplicate.output.log import write_warning
 
-    places = tuple(ref.replica for ref in replicas_below(target_root, [], sides))
+    found = replicas_below(target_root, [], sides, write_warning)
+    places = tuple(ref.replica for ref in found)
     if target_root in places:
         raise click.UsageError(f"{target_root} is a replica, and --all is for a TARGET_ROOT")
     return places

@@ -48,11 +48,12 @@ def list_(
     of its replica references. Change nothing.
     """
     from cpreplicate.operations.replicas import points as operation
+    from cpreplicate.output.log import write_warning
 
     start_narration(values)
     sides = sides_of(values)
     if job is None:
-        points = operation.points_below(target_root, sides, with_positions)
+        points = operation.points_below(target_root, sides, with_positions, write_warning)
     else:
         chosen = select_replica(target_root, job, sides.target)
         points = operation.points([chosen.replica, *chosen.others], sides, with_positions)

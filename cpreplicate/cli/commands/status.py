@@ -90,7 +90,7 @@ def status(
     else:
         sources = [absolute(one) for one in source]
         missing = missing_sources(sources, sides.source)
-        replicas = replicas_below(absolute(target), sources, sides)
+        replicas = replicas_below(absolute(target), sources, sides, write_warning)
     report = operation.status(
         replicas,
         sides,
@@ -98,6 +98,7 @@ def status(
         max_lag,
         with_positions=with_positions,
         kafka=None if kafka is None else kafka.cluster,
+        notify=write_warning,
     )
     page = page_writer(values["report_file"], report)
     code = show_read(report, output, page=page) if report.replicas or file is not None else 0

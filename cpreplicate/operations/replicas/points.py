@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from cpreplicate.core import uri
 from cpreplicate.core.ledger import MemberTable
+from cpreplicate.core.notify import Notify, silent
 from cpreplicate.core.path_columns import Numbers, Texts, chosen, rows_of, texts
 from cpreplicate.core.retention import Stated
 from cpreplicate.core.tables import Lengths
@@ -95,12 +96,14 @@ class Points:
     replicas: tuple[ReplicaPoints, ...]
 
 
-def points_below(root: str, sides: Sides, with_positions: bool = False) -> Points:
+def points_below(
+    root: str, sides: Sides, with_positions: bool = False, notify: Notify = silent
+) -> Points:
     """Return the points of each replica below a target root, or of the replica `root` itself.
 
-    See `points`. Raises `NotThere` if there is neither.
+    See `points`. `notify` gets what is left out. Raises `NotThere` if there is neither.
     """
-    replicas = [ref.replica for ref in replicas_below(root, (), sides)]
+    replicas = [ref.replica for ref in replicas_below(root, (), sides, notify)]
     return points(replicas, sides, with_positions)
 
 

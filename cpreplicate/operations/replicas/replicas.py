@@ -9,8 +9,9 @@ from itertools import chain
 from typing import NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.placement import CHECKPOINT_NAME, job_root
-from cpreplicate.errors import NotThere
+from cpreplicate.core.notify import Notify, silent
+from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID, job_root
+from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.operations.change.target_root import inside_replica
 from cpreplicate.operations.sync.place import replica_root
 from cpreplicate.operations.sync.request import SyncRequest
@@ -42,11 +43,14 @@ class ReplicaRef:
     allow_older: bool = False
 
 
-def replicas_below(root: str, sources: Sequence[str], sides: Sides) -> list[ReplicaRef]:
+def replicas_below(
+    root: str, sources: Sequence[str], sides: Sides, notify: Notify = silent
+) -> list[ReplicaRef]:
     """Return the replicas below a target root, and the jobs of sources that have none there.
 
-    `root` may be a replica itself. A source is a job's directory, or a root of such. Raises
-    `NotThere` if there is neither a replica nor a job.
+    `root` may be a replica itself. A source is a job's directory, or a root of such. Directories of
+    others that may not be read are left out, which `notify` gets. Raises `NotThere` if there is
+    neither a replica nor a job.
     """
     jobs = list(chain.from_iterable(_jobs(source, sides.source) for source in sources))
     if is_replica(Replica(root, sides.target)):
@@ -55,12 +59,36 @@ def replicas_below(root: str, sources: Sequence[str], sides: Sides) -> list[Repl
         children = sides.target.storage(root).list(root)
     except NotADirectoryError as error:
         raise _no_replica(root, "is a file", sides.target) from error
-    names = [child.name for child in children if child.is_directory and child.name[:1] != "."]
+    found = [child.name for child in children if child.is_directory and child.name[:1] != "."]
+    names = [name for name in found if not _is_closed(uri.join(root, name), sides.target, notify)]
     source_of = {_name_in(root, set(names), source, sides): source for source in jobs}
     names += sorted(source_of.keys() - set(names))
     if not names:
         raise _no_replica(root, "is not there or holds no replica", sides.target)
     return [ReplicaRef(uri.join(root, name), source_of.get(name), is_found=True) for name in names]
+
+
+def _is_closed(directory: str, side: Side, notify: Notify) -> bool:
+    """Return whether a directory may not be read and has no name that a job's id begins.
+
+    Such are `lost+found` and those of other users. Costs nothing where the name has an id: what
+    fails there is in the result of that replica.
+    """
+    if JOB_ID.match(uri.name(directory)):
+        return False
+    try:
+        is_replica(Replica(directory, side))
+    except PermissionError:
+        notify(left_out(directory))
+        return True
+    except (CpreplicateError, OSError):
+        return False  # who examines it reports it
+    return False
+
+
+def left_out(directory: str) -> str:
+    """Return the line for a directory that may not be read, and so is taken for no job's."""
+    return f"{directory} may not be read by this user, so it was left out"
 
 
 def _name_in(root: str, names: Collection[str], source: str, sides: Sides) -> str:

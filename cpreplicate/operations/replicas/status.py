@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
+from cpreplicate.core.notify import Notify, silent
 from cpreplicate.core.placement import METADATA, own_name
 from cpreplicate.core.plan import total
 from cpreplicate.core.positions.model import Positions
@@ -22,7 +23,7 @@ from cpreplicate.operations.kafka import check as kafka_check
 from cpreplicate.operations.kafka.check import Kafka
 from cpreplicate.operations.kafka.positions import positions_in
 from cpreplicate.operations.replicas.replica_status import FleetStatus, Orphans, ReplicaStatus
-from cpreplicate.operations.replicas.replicas import ReplicaRef
+from cpreplicate.operations.replicas.replicas import ReplicaRef, left_out
 from cpreplicate.operations.replicas.source_look import (
     UNNAMED,
     SourceLook,
@@ -57,6 +58,7 @@ def status(
     with_positions: bool = False,
     kafka: Kafka | None = None,
     is_urgent: bool = False,
+    notify: Notify = silent,
 ) -> FleetStatus:
     """Return the status of replicas, many of which are read at the same time.
 
@@ -64,12 +66,13 @@ def status(
     jobs with a checkpoint have none. Without `with_source`, no source is asked. `with_positions`:
     the newest `_metadata` of each is read, and the small files with positions. It is read for a
     `kafka`, too, which is asked once for all of them. `is_urgent`: sources, which may be lost, are
-    asked for seconds only. Nothing is changed.
+    asked for seconds only. `notify` gets a line for each directory of a source that may not be read
+    and has no replica: it is another user's. Nothing is changed.
     """
     places = [place for one in replicas for place in (one.replica, one.source) if place is not None]
     with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
         is_read = with_positions or kafka is not None
-        examination = _Examination(sides, with_orphans, with_source, is_read, is_urgent)
+        examination = _Examination(sides, with_orphans, with_source, is_read, is_urgent, notify)
         rows = runner.map(examination, replicas, places)
     found = FleetStatus(tuple(row for row in rows if row is not None), time.time(), max_lag)
     if kafka is None:
@@ -116,6 +119,7 @@ class _Examination:
     with_source: bool
     with_positions: bool
     is_urgent: bool
+    notify: Notify
     unreachable: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, ref: ReplicaRef) -> ReplicaStatus | None:
@@ -148,11 +152,14 @@ class _Examination:
         if ref.source is None:
             return False
         side = self.sides.source
-        if is_replica(Replica(ref.source, side)):
-            return False
         try:
+            if is_replica(Replica(ref.source, side)):
+                return False
             return find(ref.source, side, allow_older=True) is not None
         except NotThere:
+            return False
+        except PermissionError:
+            self.notify(left_out(ref.source))
             return False
         except (CpreplicateError, OSError):
             return True

@@ -1,5 +1,6 @@
 """`status`: every replica with its lag, as an operator sees it."""
 
+import errno
 import json
 import os
 import shutil
@@ -16,8 +17,11 @@ from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
+from cpreplicate.storage.backends.local.local import LocalStorage
 from tests.support import jobs
-from tests.support.commandline import run
+from tests.support.commandline import printed, run
+from tests.support.faults import Faulty
+from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, aged, paths, recorded
 from tests.support.waiting import PATIENCE
 
@@ -442,3 +446,42 @@ def test_a_source_whose_cluster_does_not_answer_is_in_each_row(root):
     assert [row.lag(report.now) for row in report.replicas] == [None, None]
     assert all("nohost.invalid" in str(row.source_error) for row in report.replicas)
     assert report.lagging == ()
+
+
+@pytest.mark.parametrize("command", ["status", "promote", "list"])
+def test_a_directory_that_may_not_be_read_is_named_and_is_no_replica(root, command):
+    """Each ext4 volume has `lost+found`, and other teams keep theirs in directories of mode 700."""
+    closed = [root / "dcB" / "lost+found", root / "dcA" / ("c" * 32)]
+    for directory in closed:
+        directory.mkdir()
+
+    def fault(_verb, uri):
+        is_closed = any(f"{uri}/".startswith(f"file:{each}/") for each in closed)
+        return PermissionError(errno.EACCES, "Permission denied", uri) if is_closed else None
+
+    words = {
+        "status": ["--max-lag", "1h", "--source", f"{root}/dcA"],
+        "promote": ["--all", "--dry-run"],
+        "list": [],
+    }[command]
+    with serving("file", Faulty(LocalStorage(), fault)):
+        done = printed(command, *words, f"{root}/dcB")
+    assert done.returncode == 0, done.stderr
+    named = closed if command == "status" else closed[:1]
+    assert [line for line in done.stderr.splitlines() if "left out" in line] == [
+        f"cpreplicate: warning: file:{each} may not be read by this user, so it was left out"
+        for each in named
+    ]
+    assert "lost+found" not in done.stdout
+    assert ORDERS in done.stdout
+
+
+def test_a_replica_that_may_not_be_read_is_not_left_out(root):
+    def fault(_verb, uri):
+        is_closed = uri.startswith(f"file:{root}/dcB/{CLICKS}/")
+        return PermissionError(errno.EACCES, "Permission denied", uri) if is_closed else None
+
+    with serving("file", Faulty(LocalStorage(), fault)):
+        done = run("status", "--max-lag", "1h", f"{root}/dcB")
+    assert done.code == LAGGING
+    assert CLICKS in done.out
