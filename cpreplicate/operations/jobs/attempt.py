@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,6 +44,7 @@ from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.savepoints import newest_savepoint
 from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage import Transient
 from cpreplicate.storage.waiting.cancellation import cancellable
@@ -209,7 +211,8 @@ class Attempts:
         if is_waiting and observation.source_newest is not None:
             self.notify(
                 f"{state.label}: {job.request.source} holds no completed checkpoint any more: the"
-                " job has ended, and Flink deleted them. Its replica stays as it is"
+                f" job has ended, and Flink deleted them.{_stopped_with(job)} Its replica stays as"
+                " it is"
             )
         with self.lock:
             observation.replica_newest = observation.replica_newest or replica_newest
@@ -270,3 +273,13 @@ def _carried_out(checkpoint: Checkpoint, report: Report) -> Checkpoint:
         return checkpoint
     newest = checkpoint.newest._replace(completed=completed, is_dated=True)
     return checkpoint._replace(newest=newest)
+
+
+def _stopped_with(job: Job) -> str:
+    """Return, for the line about the end of a job, the savepoint that may have stopped it."""
+    request = job.request
+    savepoint = newest_savepoint(request.source, request.sides.source, request.source_roots)
+    if savepoint is None:
+        return ""
+    command = shlex.join(["cpreplicate", "sync", savepoint.checkpoint, request.target_root])
+    return f" If it was stopped with {savepoint.checkpoint}, `{command}` replicates that."

@@ -919,6 +919,19 @@ def test_a_cancelled_job_whose_checkpoints_flink_deleted_has_ended_and_that_is_r
     assert len(warnings) == 1
 
 
+def test_the_end_of_a_job_names_the_savepoint_that_it_was_stopped_with(tmp_path):
+    path, lines = write(tmp_path, 1, 1), list[str]()
+    root, job = f"file:{path.parents[1]}", path.parent.name
+    savepoint = path.parents[1] / f"savepoint-{job[:6]}-0123456789ab"
+    with stepping(Jobs(served(tmp_path, 1, is_discovered=True)), lines=lines) as stepped:
+        stepped.step()
+        shutil.copytree(path, savepoint)
+        shutil.rmtree(path)
+        stepped.step(1.0)
+    (line,) = [line for line in lines if "the job has ended" in line]
+    assert f"`cpreplicate sync {root}/{savepoint.name} file:{tmp_path}/" in line
+
+
 def test_a_job_that_is_reported_as_running_has_not_ended_when_its_checkpoints_are_gone(tmp_path):
     path = write(tmp_path, 1, 1)
     found = Checkpoint(f"file:{path}", reported(1, 1000.0))
