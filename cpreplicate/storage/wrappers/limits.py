@@ -25,9 +25,6 @@ _WRITING = ("put", "create_exclusive", "take_over")
 # seconds of unused allowance that may be used later: enough to be smooth, too little to be noticed
 _BURST = 0.1
 _SLICE = 0.5  # seconds between two checks for a cancellation
-# seconds of the whole run's bytes that are reserved at once: a small file does not wait for all of
-# the piece of a large one
-_TURN = 0.5
 # seconds of the whole run's allowance that a process asks for at once; what it leaves unused is
 # lost
 _GRAIN = 0.002
@@ -156,14 +153,10 @@ def wait(
     """
     if not limits.any:
         return
-    most = (limits.bandwidth or math.inf) * _TURN if what == "bytes" else math.inf
-    while amount > 0:
-        turn = min(amount, most)
-        amount -= turn
-        until = time.monotonic() + pace(limits).reserve(what, turn)
-        while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, _SLICE))
-            meanwhile()
+    until = time.monotonic() + pace(limits).reserve(what, amount)
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, _SLICE))
+        meanwhile()
 
 
 def new_limits(calls: float | None, bandwidth: float | Timetable | None) -> Limits:

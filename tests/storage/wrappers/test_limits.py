@@ -162,28 +162,3 @@ def test_a_put_counts_for_the_calls_that_it_makes(monkeypatch):
     storage.delete("memory:/a/f")
     assert reserved == [("calls hdfs://a", 4)] + [("calls hdfs://a", 1)] * 3
     assert [verb for verb, _ in tracing.calls] == ["put", "stat", "open", "delete"]
-
-
-def test_who_wants_few_bytes_does_not_wait_for_all_of_a_large_piece():
-    limited, begun, is_over = new_limits(None, 1000.0), threading.Event(), threading.Event()
-
-    def is_waiting():
-        begun.set()
-        if is_over.is_set():
-            raise InterruptedError
-
-    def read_much():
-        with contextlib.suppress(InterruptedError):
-            wait(limited, "bytes", 3_600_000.0, is_waiting)  # an hour
-
-    large = threading.Thread(target=read_much, daemon=True)
-    small = threading.Thread(target=wait, args=[limited, "bytes", 1.0], daemon=True)
-    try:
-        large.start()
-        assert begun.wait(PATIENCE)
-        small.start()
-        small.join(PATIENCE)
-        assert not small.is_alive()
-    finally:
-        is_over.set()
-        large.join(PATIENCE)
