@@ -547,7 +547,7 @@ class TestASpaceQuota:
     ) -> None:
         self.leave(1, job, cluster, here)
         ended = run(job, cluster, tmp_path)
-        assert ended.code == 1
+        assert ended.code == 3
         assert_clear(ended.line, f"{job.replica}/.cpreplicate/", "space quota is used up")
         job.assert_restorable(1)
         cluster.quota(here, None)

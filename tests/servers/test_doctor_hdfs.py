@@ -130,7 +130,7 @@ def test_a_user_without_the_right_to_read(pair: Pair) -> None:
 def test_a_quota_that_is_used_up(pair: Pair, client: str) -> None:
     pair.b.quota(pair.root, 500)
     found = pair.doctor("--hdfs-client", client, "--target-conf", "dfs.replication=1")
-    assert found.code == 1
+    assert found.code == 3
     assert found.names("failed") == ["target write", "target space"]
     assert "quota" in found.text("target write")
     assert f"the space quota of {pair.target}, at replication 1, leaves 500 B" in found.text(
