@@ -165,9 +165,11 @@ class Fault:
     cut_response: int | None = None
 
 
+_SLOW_DOWN = ("SlowDown", "Please reduce your request rate.")
+_MESSAGE = "Answered by a test."
 _ERROR = (
-    '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{}</Code><Message>Answered by a test.'
-    "</Message><RequestId>0</RequestId></Error>"
+    '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{}</Code><Message>{}</Message>'
+    "<RequestId>0</RequestId></Error>"
 )
 
 
@@ -326,11 +328,11 @@ class FaultyProxy:
             self.heads.append(text)
             time.sleep(fault.seconds)
             if fault.status is not None:
-                _refuse(client, fault.status, _ERROR.format("SlowDown"))
+                _refuse(client, fault.status, _ERROR.format(*_SLOW_DOWN))
                 return
             if (error := self._rule(text)) is not None:
                 number, _, code = error.partition(" ")
-                body = "" if text.startswith("head ") else _ERROR.format(code)
+                body = "" if text.startswith("head ") else _ERROR.format(code, _MESSAGE)
                 _refuse(client, f"{number} Refused".encode(), body)
                 return
             with self._kept(socket.create_connection(self._target)) as server:

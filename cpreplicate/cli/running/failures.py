@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cpreplicate.output import Form
 
 _PERSISTENT = (errno.EACCES, errno.EDQUOT, errno.EINVAL, errno.ENOSPC, errno.EROFS)
+_FULL = (errno.EDQUOT, errno.ENOSPC)
 _NOT_THERE = 10
 _RESUME = "Run the command again to resume"
 _MISUSED = 2
@@ -29,16 +30,17 @@ class _Stdout:
     """In which form stdout was asked for, and whether the result of the command is there."""
 
     form: Form = "text"
+    has_begun: bool = False
     has_result: bool = False
 
 
 _stdout = _Stdout()
 
 
-def expect(form: Form) -> None:
-    """Record in which form the command that begins was asked to print."""
+def expect(form: Form, has_begun: bool = False) -> None:
+    """Record in which form the command was asked to print, and whether it has begun."""
     global _stdout  # a process runs one command
-    _stdout = _Stdout(form)
+    _stdout = _Stdout(form, has_begun)
 
 
 def result_is_printed() -> None:
@@ -66,7 +68,9 @@ def failed(error: Exception) -> int:
 
     if "--debug" in sys.argv:
         write_lines("".join(traceback.format_exception(error)))
-    return _ended(_message(error), exit_code_of(error))
+    # before the command began, what is full is stdout: it did not take a help text
+    is_stdout = not _stdout.has_begun and isinstance(error, OSError) and error.errno in _FULL
+    return _ended(_message(error), 1 if is_stdout else exit_code_of(error))
 
 
 def interrupted(code: int) -> int:

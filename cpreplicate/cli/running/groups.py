@@ -76,7 +76,7 @@ class GroupedCommand(click.Command):
 
         A command without options, such as `version`, does not ask the environment either.
         """
-        failures.expect(ctx.params.get("output", "text"))
+        failures.expect(ctx.params.get("output", "text"), has_begun=True)
         root = ctx.find_root().command
         if options_of(self) and isinstance(root, click.Group):
             environment.refuse_unknown(root.commands.values())
