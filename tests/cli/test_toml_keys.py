@@ -23,6 +23,7 @@ from cpreplicate.operations.handover.promote import PromoteRequest
 from cpreplicate.operations.handover.promote_all import PromoteAllRequest
 from cpreplicate.operations.handover.unseal_all import UnsealAllRequest
 from cpreplicate.operations.kafka.rebase import RebaseRequest
+from cpreplicate.operations.replicas.forget import ForgetRequest
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.upkeep.sweep import SweepRequest
@@ -36,7 +37,7 @@ COMMANDS = {name: each for name, each in cli.commands.items() if options_of(each
 BUILT = (
     *(FollowOptions, ServiceOptions, PackOptions, Retention, SyncRequest, PromoteRequest),
     *(PromoteAllRequest, UnsealAllRequest, RebaseRequest, RelocateRequest, SweepRequest, Sample),
-    *(ExecutionOptions, Side, Sides, WriteSettings),
+    *(ForgetRequest, ExecutionOptions, Side, Sides, WriteSettings),
 )
 OF_SIDES = {  # read by names that are made of these words
     f"{side}_{what}" for side in ("source", "target") for what in ("conf", "keytab", "principal")
