@@ -57,6 +57,7 @@ completes() {{ PYTHONPATH={shlex.quote(str(ROOT))} {shlex.quote(sys.executable)}
 watched() {{
     local word
     for word in "$@"; do case $word in */checkpoints/*) completes "$word" ;; esac; done
+    : > watched  # else what the one before printed may be read first
     command cpreplicate "$@" --interval 0.2s --runner inline > watched 2>&1 &
     local process=$! code=0
     until grep -q 'committed ' watched; do
