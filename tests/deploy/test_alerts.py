@@ -10,7 +10,6 @@ import signal
 import subprocess
 import threading
 import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -216,10 +215,11 @@ def wait_for(process, condition):
     assert process.poll() is None
 
 
-def is_ready(address):
-    """Whether a service has tried each of its jobs."""
-    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/readyz"):
-        return True
+def has_tried(address):
+    """Whether a service has tried its job."""
+    with contextlib.suppress(OSError):
+        samples = scraped(f"http://{address}/metrics")
+        return any(each.name == "cpreplicate_last_exit_code" for each in samples)
     return False
 
 
@@ -235,7 +235,7 @@ def fleet(tmp_path_factory):
     words, environment = unit_command("cpreplicate-fleet.service", "", site.directory, given)
     words = [word.replace("/etc/cpreplicate", str(site.directory)) for word in words]
     with running(site.directory, words, environment) as (process, _):
-        wait_for(process, lambda: is_ready(given["METRICS"]))
+        wait_for(process, lambda: has_tried(given["METRICS"]))
         samples = scraped(f"http://{given['METRICS']}/metrics")
         process.terminate()
         assert process.wait(PATIENCE) == 128 + signal.SIGTERM
@@ -292,7 +292,7 @@ def test_the_unit_of_watch_serves_metrics_only_if_it_has_an_address(tmp_path, ha
             wait_for(process, replica.exists)
             assert ("metrics and probes at" in messages.read_text()) == has_metrics
             if has_metrics:
-                wait_for(process, lambda: is_ready(address))
+                wait_for(process, lambda: has_tried(address))
                 samples, now = [up(1), *scraped(f"http://{address}/metrics")], time.time()
                 check_firing(tmp_path, SERVICE_RULES, samples, 10, [], now)
             process.terminate()
