@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,9 +41,9 @@ from cpreplicate.operations.jobs.state import JobState
 from cpreplicate.operations.sync.place import replica_root
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.source.state import stopped_with
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.protocol.savepoints import newest_savepoint
 from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage import Transient
 from cpreplicate.storage.waiting.cancellation import cancellable
@@ -277,9 +276,8 @@ def _carried_out(checkpoint: Checkpoint, report: Report) -> Checkpoint:
 
 def _stopped_with(job: Job) -> str:
     """Return, for the line about the end of a job, the savepoint that may have stopped it."""
-    request = job.request
-    savepoint = newest_savepoint(request.source, request.sides.source, request.source_roots)
-    if savepoint is None:
+    stopped = stopped_with(job.request, job.request.source)
+    if stopped is None:
         return ""
-    command = shlex.join(["cpreplicate", "sync", savepoint.checkpoint, request.target_root])
+    savepoint, command = stopped
     return f" If it was stopped with {savepoint.checkpoint}, `{command}` replicates that."

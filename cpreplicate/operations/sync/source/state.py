@@ -158,21 +158,33 @@ def _ended(error: NotThere, request: SyncRequest) -> NotThere:
     root = request.source.rstrip("/")
     if type(error) is not NotThere or job_root(root) != root:
         return error
-    roots = [*request.source_roots, *(remap.actual for remap in request.remaps)]
-    within = roots if request.source_roots else ()
-    savepoint = newest_savepoint(root, request.sides.source, within)
-    if savepoint is None:
+    stopped = stopped_with(request, root)
+    if stopped is None:
         return NotThere(
             f"{error}. Flink deletes the checkpoints of a job that has ended or was stopped with a"
             " savepoint: then give the savepoint as SOURCE"
         )
-    job = "" if is_distinctive(uri.name(root)) else " --job JOB"
+    savepoint, command = stopped
     return NotThere(
         f"{error}. Flink deletes the checkpoints of a job that was stopped with a savepoint."
         f" {savepoint.checkpoint}, completed {json_files.clock(savepoint.completed)}, has the"
-        " beginning of its id: to replicate that, run `cpreplicate sync"
-        f" {shlex.quote(savepoint.checkpoint)} {shlex.quote(request.target_root)}{job}`"
+        f" beginning of its id: to replicate that, run `{command}`"
     )
+
+
+def stopped_with(request: SyncRequest, root: str) -> tuple[Source, str] | None:
+    """Return the savepoint that may have ended the job of a directory, and what replicates it.
+
+    None without one that is seen.
+    """
+    roots = [*request.source_roots, *(remap.actual for remap in request.remaps)]
+    within = roots if request.source_roots else ()
+    savepoint = newest_savepoint(root, request.sides.source, within)
+    if savepoint is None:
+        return None
+    job = "" if is_distinctive(uri.name(root)) else " --job JOB"
+    places = shlex.join([savepoint.checkpoint, request.target_root])
+    return savepoint, f"cpreplicate sync {places}{job}"
 
 
 def _other(request: SyncRequest, gone: str) -> Source | None:
