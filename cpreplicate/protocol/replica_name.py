@@ -33,7 +33,7 @@ class Named(NamedTuple):
     `is_lone`: the source is a savepoint, whose directory has a name that nothing else has.
     `same_source`: a replica of another source is one of this, too, as the operator states.
     `has_namesake`: another source of this name is replicated into the same TARGET_ROOT.
-    `adopts`: what lies in the directory without a marker is accepted. `replica_id`: the source is a
+    `adopts`: what is in the directory without a marker is accepted. `replica_id`: the source is a
     replica itself, of this id.
     """
 

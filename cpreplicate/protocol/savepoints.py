@@ -19,7 +19,7 @@ def newest_savepoint(job_root: str, side: Side, within: Sequence[str] = ()) -> S
     """Return the savepoint completed last whose name begins with the id of a job.
 
     It may be that of another job if the id is a fixed one. Flink's configuration says where it
-    lies; here, the directory above that of the job is looked through, and those beside that, as far
+    is; here, the directory above that of the job is looked through, and those beside that, as far
     as they are `within` some roots, if any are given. None without one that can be seen.
     """
     id_ = uri.name(job_root)

@@ -286,7 +286,7 @@ def check_space(subject: Case) -> Result:
 
 
 def _existing(case_side: CaseSide) -> FileStatus | None:
-    """Return what lies at TARGET_ROOT, else at the deepest place above it where something does.
+    """Return what is at TARGET_ROOT, else at the deepest place above it where something does.
 
     An object store has no places above.
     """

@@ -97,7 +97,7 @@ class Removal:
 
 @dataclass(frozen=True)
 class _Content:
-    """What lies in a replica: `files` are those of checkpoints, `own` those in `.cpreplicate/`.
+    """What is in a replica: `files` are those of checkpoints, `own` those in `.cpreplicate/`.
 
     `unfinished` are temporary files of runs that died. `others` is path to why a file stays.
     `directories` are all of them, the deepest last. The marker and the lease are not among them.

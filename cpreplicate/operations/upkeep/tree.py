@@ -43,7 +43,7 @@ class Tree:
 
 
 def tree_of(replica: Replica, needed: Texts) -> Tree:
-    """Return what lies under a replica. Each directory is listed once.
+    """Return what is under a replica. Each directory is listed once.
 
     `needed` are the paths of which only the lengths are kept. Raises `Refused` if a directory is
     reached through a link.

@@ -102,7 +102,7 @@ class ObjectStorage(Storage):
 
     def read(self, uri: str, offset: int = 0, count: int | None = None) -> bytes:
         """Ask S3 for a known count by one request: to open a file asks for its length first, and
-        for what lies below it where there is none.
+        for what is below it where there is none.
         """
         if self._protocol != "s3" or count is None:
             return super().read(uri, offset, count)
