@@ -1,7 +1,8 @@
 """Write `tests/durations.json` from the JUnit report of a test run: `make durations`.
 
 The table has the mean seconds of a test of each file. By them `tests/conftest.py` starts the
-longest groups of tests first, whichever part of the tests is run.
+longest groups of tests first, whichever part of the tests is run. Files of which the report has no
+test keep what was measured before.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -20,18 +22,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("report", type=Path, help="the file that pytest --junitxml wrote")
     arguments = parser.parse_args()
-    TABLE.write_text(json.dumps(durations(arguments.report), indent=2) + "\n")
+    table = merged(json.loads(TABLE.read_text()), durations(arguments.report))
+    TABLE.write_text(json.dumps(table, indent=2) + "\n")
+
+
+def merged(before: Mapping[str, float], measured: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of every file that is there, longest first."""
+    means = {**before, **measured}
+    there = {path: mean for path, mean in means.items() if (PROJECT / path).is_file()}
+    return dict(sorted(there.items(), key=lambda entry: -entry[1]))
 
 
 def durations(report: Path) -> dict[str, float]:
-    """Return the mean seconds of a test of each file, longest first."""
+    """Return the mean seconds of a test of each file in a report."""
     files: dict[str, list[float]] = defaultdict(list)
     for case in ElementTree.parse(report).iter("testcase"):
         if case.get("classname"):  # else the run was interrupted in this test
             files[_path(case.get("classname", ""))].append(float(case.get("time", "0")))
-    means = {path: sum(seconds) / len(seconds) for path, seconds in files.items()}
-    ordered = sorted(means.items(), key=lambda entry: -entry[1])
-    return {path: round(mean, 2) for path, mean in ordered}
+    return {path: round(sum(seconds) / len(seconds), 2) for path, seconds in files.items()}
 
 
 def _path(classname: str) -> str:
