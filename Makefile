@@ -75,7 +75,7 @@ quick-tests: setup
 check: setup ## lint, and every test that needs no server and is quick: before each commit
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
 
-test: lint maven promtool shells chromium kdc ## lint, and each promise once on its real server: half an hour on two cores
+test: lint maven promtool shells chromium kdc ## lint, and each promise once on its real server: 15 minutes on two cores
 	$(PYTEST) $(NOT_NIGHTLY) --part main
 
 test-rest: setup maven promtool shells chromium kdc ## what `make test` leaves out, but for the night: before an issue is called resolved

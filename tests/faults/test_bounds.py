@@ -15,7 +15,7 @@ from pyarrow import parquet
 from cpreplicate.core.placement import DEEPEST
 from cpreplicate.protocol import parquet_files
 from cpreplicate.protocol.parquet_pages import pages_of
-from tests.support import checker
+from tests.support import checker, parts
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, synced
 from tests.support.waiting import PATIENCE
@@ -120,7 +120,12 @@ def check_refused(replica: Path, file: Path, reason: str) -> None:
     assert checker.faults(replica) == []
 
 
-@pytest.mark.parametrize("name", ["chk-1.parquet", "copied-00000000000001-0123-000001.parquet"])
+of_records = pytest.mark.parametrize(
+    "name", ["chk-1.parquet", parts.rest("copied-00000000000001-0123-000001.parquet")]
+)
+
+
+@of_records
 def test_texts_that_a_million_rows_repeat_are_refused(replica: Path, name: str) -> None:
     data = bomb()
     assert len(data) < 1.5e6
@@ -129,7 +134,7 @@ def test_texts_that_a_million_rows_repeat_are_refused(replica: Path, name: str) 
     check_refused(replica, file, "its texts would take 5")
 
 
-@pytest.mark.parametrize("name", ["chk-1.parquet", "copied-00000000000001-0123-000001.parquet"])
+@of_records
 def test_a_sparse_file_of_200_gib_is_refused(replica: Path, name: str) -> None:
     file = replica / ".cpreplicate" / name
     with file.open("ab") as stream:
@@ -217,7 +222,7 @@ def nested(directory: Path, depth: int) -> None:
     os.close(here)
 
 
-@pytest.mark.parametrize("depth", [1500, 3000])
+@pytest.mark.parametrize("depth", [1500, parts.rest(3000)])
 def test_directories_1500_deep_are_refused(replica: Path, depth: int) -> None:
     directory = replica / "shared" / "deep"
     directory.mkdir()

@@ -328,6 +328,7 @@ def job(cluster: HdfsCluster, here: str, tmp_path: Path) -> Job:
 class TestADatanodeThatDied:
     """And is not declared dead: the NameNode names it to writers for ten minutes more."""
 
+    @pytest.mark.rest
     @pytest.mark.parametrize("client", CLIENTS)
     def test_while_files_were_written_costs_time_only(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, datanodes: Datanodes, client: str
@@ -377,6 +378,7 @@ class TestADatanodeThatDied:
         assert job.sync().committed
         job.assert_restorable(3)
 
+    @pytest.mark.rest
     @pytest.mark.parametrize("replication", [parts.rest(1), 2])
     @pytest.mark.parametrize("client", CLIENTS)
     def test_does_not_keep_200_files_from_being_written(
@@ -408,6 +410,7 @@ class TestADatanodeThatDied:
         written = cluster.status(f"{here}/target/{JOB}/shared/new-000")
         assert written["replication"] == replication
 
+    @pytest.mark.rest
     def test_and_is_offered_for_every_block_is_left_out_by_hadoops_client(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, datanodes: Datanodes
     ) -> None:
@@ -423,6 +426,7 @@ class TestADatanodeThatDied:
         assert_completes(job)
 
 
+@pytest.mark.rest
 class TestANamenode:
     @pytest.mark.parametrize("client", CLIENTS)
     def test_restarted_during_a_sync_costs_time_only(
@@ -494,6 +498,7 @@ class TestSafeMode:
         job.assert_restorable(1)
         assert_completes(job)
 
+    @pytest.mark.rest
     def test_during_a_sync_is_named(self, job: Job, cluster: HdfsCluster, tmp_path: Path) -> None:
         def begin() -> None:
             wait_until(lambda: len(job.new_names()) >= 2)
@@ -509,6 +514,7 @@ class TestSafeMode:
         job.assert_restorable(2)
         assert ended.code == 3
 
+    @pytest.mark.rest
     @pytest.mark.parametrize("client", CLIENTS)
     def test_that_ends_soon_costs_time_only(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, client: str
@@ -531,6 +537,7 @@ class TestSafeMode:
 class TestASpaceQuota:
     """HDFS counts a block as full while it is written."""
 
+    @pytest.mark.rest
     def test_that_is_too_small_for_a_sync_ends_it_before_it_copies(
         self, job: Job, cluster: HdfsCluster, here: str, tmp_path: Path
     ) -> None:
@@ -542,6 +549,7 @@ class TestASpaceQuota:
         cluster.quota(here, None)
         assert_completes(job)
 
+    @pytest.mark.rest
     def test_that_has_no_room_for_the_lease_is_named(
         self, job: Job, cluster: HdfsCluster, here: str, tmp_path: Path
     ) -> None:
@@ -603,6 +611,7 @@ class TestPermissionDenied:
         cluster.chown(shared, USER)
         assert_completes(job)
 
+    @pytest.mark.rest
     def test_where_the_lease_is_written_is_named(
         self, job: Job, cluster: HdfsCluster, here: str, tmp_path: Path
     ) -> None:
@@ -617,6 +626,7 @@ class TestPermissionDenied:
         cluster.chown(own, USER)
         assert_completes(job)
 
+    @pytest.mark.rest
     @pytest.mark.parametrize("client", CLIENTS)
     def test_where_a_file_is_read_ends_the_sync(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, client: str
@@ -634,6 +644,7 @@ class TestPermissionDenied:
         assert_completes(job)
 
 
+@pytest.mark.rest
 class TestASourceFileThatVanishesWhileItIsRead:
     """Its blocks too: what a client has located it can no longer read."""
 

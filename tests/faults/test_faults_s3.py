@@ -92,19 +92,23 @@ class TestWhatPassesCostsTimeOnly:
         assert_completes(to_s3)
         assert proxy.pending == 0
 
+    @pytest.mark.rest
     def test_a_busy_source(self, from_s3: Job, proxy: FaultyProxy) -> None:
         proxy.slow_down(30, f"{SHARED}new-")
         assert_completes(from_s3)
         assert proxy.pending == 0
 
+    @pytest.mark.rest
     def test_a_slow_target(self, to_s3: Job, proxy: FaultyProxy) -> None:
         proxy.delay(0.1)
         assert_completes(to_s3)
 
+    @pytest.mark.rest
     def test_a_slow_source(self, from_s3: Job, proxy: FaultyProxy) -> None:
         proxy.delay(0.1)
         assert_completes(from_s3)
 
+    @pytest.mark.rest
     def test_connections_cut_while_files_are_written(self, to_s3: Job, proxy: FaultyProxy) -> None:
         proxy.cut_request(30, 100 * KIB, f"{SHARED}new-")
         assert_completes(to_s3)
@@ -156,6 +160,7 @@ class TestEveryReadOfTheProtocolIsTriedAgainAsAWhole:
         assert_completes(to_s3)
         assert proxy.pending == 0
 
+    @pytest.mark.rest
     def test_of_the_metadata_in_the_replica(
         self, to_s3: Job, proxy: FaultyProxy, disturb: Callable[[str], None]
     ) -> None:
@@ -170,6 +175,7 @@ class TestEveryReadOfTheProtocolIsTriedAgainAsAWhole:
         assert_completes(from_s3)
         assert proxy.pending == 0
 
+    @pytest.mark.rest
     def test_of_the_journal_of_a_run_that_died(
         self, to_s3: Job, proxy: FaultyProxy, disturb: Callable[[str], None]
     ) -> None:
@@ -180,6 +186,7 @@ class TestEveryReadOfTheProtocolIsTriedAgainAsAWhole:
         assert_completes(to_s3)
         assert proxy.pending == 0
 
+    @pytest.mark.rest
     def test_of_the_records_that_verify_and_status_need(
         self, to_s3: Job, proxy: FaultyProxy, disturb: Callable[[str], None]
     ) -> None:
@@ -192,6 +199,7 @@ class TestEveryReadOfTheProtocolIsTriedAgainAsAWhole:
         assert row.totals is not None
         assert proxy.pending == 0
 
+    @pytest.mark.rest
     def test_of_a_metadata_that_is_read_through_a_window(
         self,
         from_s3: Job,
@@ -211,6 +219,7 @@ class TestEveryReadOfTheProtocolIsTriedAgainAsAWhole:
         assert digest_of([data]) == source.read_bytes(checkpoint, from_s3.sides.source).digest
         assert proxy.pending == 0
 
+    @pytest.mark.rest
     @pytest.mark.parametrize("record", ["chk-1.json", "chk-1.parquet"])
     def test_and_ends_with_one_line_if_it_goes_on_failing(
         self, to_s3: Job, proxy: FaultyProxy, record: str
@@ -226,6 +235,7 @@ class TestEveryReadOfTheProtocolIsTriedAgainAsAWhole:
 
 
 class TestWhatLastsIsToldInOneLine:
+    @pytest.mark.rest
     def test_a_busy_target(self, to_s3: Job, proxy: FaultyProxy) -> None:
         proxy.slow_down(EVER, f"{SHARED}new-")
         ended = run(to_s3, proxy)
@@ -240,6 +250,7 @@ class TestWhatLastsIsToldInOneLine:
         proxy.heal()
         assert_completes(to_s3)
 
+    @pytest.mark.rest
     def test_a_target_that_refuses_the_lease(self, to_s3: Job, proxy: FaultyProxy) -> None:
         proxy.slow_down(EVER, "/.cpreplicate/lease HTTP")
         ended = run(to_s3, proxy)
@@ -265,6 +276,7 @@ class TestWhatLastsIsToldInOneLine:
         assert to_s3.sync().plan.copies == ()
         to_s3.assert_restorable(2)
 
+    @pytest.mark.rest
     def test_a_target_that_cuts_every_upload(self, to_s3: Job, proxy: FaultyProxy) -> None:
         proxy.cut_request(EVER, 100 * KIB, f"{SHARED}new-")
         ended = run(to_s3, proxy)
@@ -275,6 +287,7 @@ class TestWhatLastsIsToldInOneLine:
         proxy.heal()
         assert_completes(to_s3)
 
+    @pytest.mark.rest
     def test_a_target_that_is_gone_during_the_copies(
         self, to_s3: Job, proxy: FaultyProxy, s3: S3Server
     ) -> None:
@@ -297,6 +310,7 @@ class TestWhatLastsIsToldInOneLine:
         assert_completes(job)
 
 
+@pytest.mark.rest
 class TestASourceFileThatVanishesWhileItIsRead:
     FILES = new(2, 20 * MIB)
 

@@ -93,6 +93,7 @@ def test_a_sync_killed_after_its_commit_leaves_whole_checkpoints_and_the_next_ru
     )
 
 
+@pytest.mark.rest
 def test_a_sync_of_a_real_checkpoint_killed_at_any_time_leaves_the_old_one_whole(
     tmp_path,
 ):
@@ -211,6 +212,7 @@ def test_a_spark_driver_killed_at_any_time_leaves_whole_checkpoints_and_no_proce
     )
 
 
+@pytest.mark.rest
 def test_a_run_whose_jvm_is_killed_ends_with_3_and_the_next_one_completes(standby_of, places):
     standby = standby_of(FOR_SPARK)
     standby.wait_for_work()

@@ -11,7 +11,6 @@ import pytest
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
-from tests.support import parts
 from tests.support.killing import HdfsPlace, Moment, RunningJob, Shape, Standby
 
 pytestmark = pytest.mark.xdist_group("hdfs-sync")
@@ -36,7 +35,8 @@ def conf(clusters, tmp_path):
     return "--source-conf", a, "--target-conf", b
 
 
-@pytest.mark.parametrize("name", parts.cases(CAMPAIGNS, main=["once"]))
+@pytest.mark.rest
+@pytest.mark.parametrize("name", CAMPAIGNS)
 def test_a_sync_killed_at_any_time_leaves_whole_checkpoints_and_the_next_run_completes(
     clusters, conf, name
 ):

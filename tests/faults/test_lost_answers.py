@@ -42,6 +42,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "PAUSES", retry.Pauses(first=0.05, longest=0.1))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("client", ["native", rest("hadoop")])
 def test_a_sync_that_lost_answers_leaves_nothing_that_stays(
     cluster: HdfsCluster, tmp_path: Path, client: str

@@ -66,7 +66,7 @@ def listen_to_signals():
         signal.signal(number, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize("client", ["native", "hadoop", "webhdfs", "s3"])
+@pytest.mark.parametrize("client", ["native", parts.rest("hadoop"), "webhdfs", "s3"])
 def test_a_silent_server_ends_a_sync_with_7_and_a_line_that_names_it(silent, tmp_path, client):
     source, words = places(silent.address)[client]
     limits = ["--source-conf", "deadline=500ms", "--retry-for", "1s"]
@@ -197,14 +197,11 @@ def frozen(cluster):
     os.kill(cluster.pid, signal.SIGCONT)
 
 
-@pytest.fixture(params=["native", "hadoop"])
+@pytest.fixture(params=["native", parts.rest("hadoop")])
 def side(cluster, request):
     """Calls have a second; what is frozen is asked once."""
     options = tuple({**cluster.conf, "deadline": "2s"}.items())
     return Side(options=(("", options),), hdfs_client=request.param, retry_for=0.0)
-
-
-of_clients = pytest.mark.parametrize("side", ["native", parts.rest("hadoop")], indirect=True)
 
 
 def patient(side):
@@ -234,7 +231,6 @@ def test_datanodes_that_are_silent_while_a_file_is_read_are_named_in_time(cluste
 
 
 @pytest.mark.hdfs
-@of_clients
 def test_servers_that_are_silent_while_a_file_is_written_are_named_and_no_part_of_it_stays(
     cluster, frozen, side
 ):
@@ -262,7 +258,6 @@ def test_servers_that_are_silent_while_a_file_is_written_are_named_and_no_part_o
 
 
 @pytest.mark.hdfs
-@of_clients
 def test_a_namenode_that_was_frozen_is_used_again_once_it_answers(cluster, frozen, side):
     uri = f"{cluster.uri}/silence/{side.hdfs_client}/again"
     storage = side.storage(uri)

@@ -128,6 +128,7 @@ def test_what_a_cluster_refuses_is_raised_with_its_reason(
     assert control.restored(JOB) is None
 
 
+@pytest.mark.rest
 def test_a_cluster_that_takes_no_jars_reports_so(flink: Flink) -> None:
     with session(flink, "--submit", "false") as cluster:
         control = FlinkControl(cluster.url)

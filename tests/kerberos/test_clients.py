@@ -40,11 +40,9 @@ class Case(NamedTuple):
         return "-".join((*self[:3], f"{self.of or 'local'}_to_{self.to}"))
 
 
-_MAIN = (
-    Case("native", "inline", "ticket", "a", "b"),
-    Case("hadoop", "inline", "tokens", "a", "a"),  # of a host and port
-)
+_MAIN = (Case("native", "inline", "ticket", "a", "b"),)
 _REST = (
+    Case("hadoop", "inline", "tokens", "a", "a"),  # of a host and port
     Case("native", "inline", "tokens", "", "b"),  # of an HA pair
     Case("native", "spark", "tokens", "a", "a"),
     Case("hadoop", "spark", "ticket", "a", "a"),
@@ -120,6 +118,7 @@ def insecure() -> Iterator[HdfsCluster]:
         yield cluster
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("client", parts.cases(CLIENTS, ["native"]))
 def test_a_secure_source_with_a_target_without_kerberos(
     secure: Secure, checkpoint: str, insecure: HdfsCluster, tmp_path: Path, client: str

@@ -14,7 +14,7 @@ from tests.support import parts
 from tests.support.doctor import Examined, parsed
 from tests.support.kerberos import Secure
 
-pytestmark = pytest.mark.xdist_group("kerberos")
+pytestmark = [pytest.mark.xdist_group("kerberos"), pytest.mark.rest]
 
 Configure = Callable[[dict[str, str | None]], Path]
 

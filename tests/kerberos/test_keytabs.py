@@ -49,6 +49,7 @@ def test_each_side_has_the_user_of_its_keytab(
     assert "permission denied" in as_alice.stderr
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("client", CLIENTS)
 def test_spark_ships_keytabs_to_executors_and_nothing_secret_is_shown(
     secure: Secure, checkpoint: str, bobs: str, client: str, tmp_path: Path

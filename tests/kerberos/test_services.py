@@ -68,6 +68,7 @@ def running(secure: Secure, log: Path, words: Sequence[object], cache: str) -> I
         started.process.wait(timeout=PATIENCE)
 
 
+@pytest.mark.rest
 @of_each_service
 def test_a_service_outlives_the_ticket_of_its_keytab(
     secure: Secure, tmp_path: Path, command: str, client: str

@@ -164,6 +164,7 @@ def test_a_file_that_failed_at_each_try_is_counted_once_in_the_end(copies, tmp_p
     assert (is_last, now.files, now.failed, now.retried) == (True, FILES - 1, 1, 2)
 
 
+@pytest.mark.rest
 def test_what_is_more_important_is_given_the_next_slot(copies):
     """One slot, files of a quarter of a second each, and three of a job that begins later."""
     limits = new_limits(None, 80_000)
@@ -227,6 +228,7 @@ def test_missing_java_is_reported_before_anything_is_done(monkeypatch, tmp_path)
         SparkRunner(Sides())
 
 
+@pytest.mark.rest
 def test_spark_prints_nothing_of_its_own(copies):
     code = (
         "from cpreplicate.runners.spark.runner import SparkRunner; from cpreplicate.runners import"

@@ -43,6 +43,7 @@ def test_after_a_cancellation_every_run_is_stopped(tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.rest
 @pytest.mark.xdist_group("spark")
 def test_jobs_share_a_session_which_ends_when_it_was_idle_and_starts_again(tmp_path):
     from pyspark import SparkContext

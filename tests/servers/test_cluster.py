@@ -22,7 +22,7 @@ from tests.support.s3 import FaultyProxy, S3Server, side_options
 from tests.support.standalone import QUICKLY, StandaloneCluster
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.xdist_group("spark-cluster")
+pytestmark = [pytest.mark.xdist_group("spark-cluster"), pytest.mark.rest]
 
 FILES = {f"shared/{number:04}": 20_000 + number for number in range(300)}
 LARGER = {f"shared/{number:04}": 1_100_000 + number for number in range(16)}
@@ -131,7 +131,6 @@ def copying(cluster):
         yield Copying(cluster, stack)
 
 
-@pytest.mark.rest
 @more_slowly_if_it_ends_first
 def test_two_workers_copy_at_the_same_time_and_the_replica_is_whole(cluster, copying, tmp_path):
     sync = copying.start(tmp_path, FILES, 1, *copying.slowly)
@@ -156,7 +155,6 @@ def test_a_killed_driver_leaves_no_executor_at_work_and_running_again_completes(
     assert_replicated(tmp_path, FILES)
 
 
-@pytest.mark.rest
 @more_slowly_if_it_ends_first
 def test_an_interrupt_ends_with_130_at_once_and_no_task_runs_on(cluster, copying, tmp_path):
     sync = copying.start(tmp_path, FILES, 10, *copying.very_slowly)
@@ -168,7 +166,6 @@ def test_an_interrupt_ends_with_130_at_once_and_no_task_runs_on(cluster, copying
     assert "Traceback" not in sync.messages()
 
 
-@pytest.mark.rest
 @more_slowly_if_it_ends_first
 def test_copies_that_speculation_races_are_byte_for_byte_the_source(cluster, copying, tmp_path):
     conf = [word for key, value in SPECULATION.items() for word in ("--conf", f"{key}={value}")]
@@ -181,7 +178,6 @@ def test_copies_that_speculation_races_are_byte_for_byte_the_source(cluster, cop
     assert_replicated(tmp_path, ONE_LONG)
 
 
-@pytest.mark.rest
 @more_slowly_if_it_ends_first
 def test_the_bandwidth_is_that_of_all_workers_together_also_while_one_dies_and_another_comes(
     cluster, copying, tmp_path
@@ -203,7 +199,6 @@ def test_the_bandwidth_is_that_of_all_workers_together_also_while_one_dies_and_a
     assert max(undisturbed, disturbed, moved.rate) <= 1.1 * BYTES
 
 
-@pytest.mark.rest
 def test_the_calls_are_limited_for_all_workers_together_also_while_one_dies_and_another_comes(
     cluster, tmp_path
 ):
@@ -232,7 +227,6 @@ def test_the_calls_are_limited_for_all_workers_together_also_while_one_dies_and_
     assert max(undisturbed, disturbed) <= 1.1 * CALLS
 
 
-@pytest.mark.rest
 @more_slowly_if_it_ends_first
 def test_a_worker_on_which_every_write_fails_does_not_fail_the_run(cluster, copying, tmp_path):
     cluster.kill_worker(cluster.workers[0])
@@ -388,7 +382,6 @@ def assert_replicated(tmp_path, files):
     ] == []
 
 
-@pytest.mark.rest
 def test_a_cluster_that_tries_a_task_once_excludes_no_machine_and_runs_a_sync(cluster, tmp_path):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
     places = (checkpoint, tmp_path / "dcB", "--runner", "spark", "--master", cluster.master)

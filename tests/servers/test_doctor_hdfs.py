@@ -61,11 +61,13 @@ def test_a_sync_that_could_run(pair: Pair, client: str) -> None:
     assert ("the cluster leaves" in found.text("target space")) is (client == "hadoop")
 
 
+@pytest.mark.rest
 def test_directories_that_were_made_for_the_check_are_removed(pair: Pair) -> None:
     assert pair.doctor(target=f"{pair.target}/in/here").code == 0
     assert pair.b.tree(pair.here) == {pair.root: None}
 
 
+@pytest.mark.rest
 @CLIENTS
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_port_that_refuses(pair: Pair, client: str, side: str) -> None:
@@ -115,6 +117,7 @@ def test_a_user_without_the_right_to_write(pair: Pair, client: str) -> None:
     assert "Grant the user" in found.text("target write")
 
 
+@pytest.mark.rest
 def test_a_user_without_the_right_to_read(pair: Pair) -> None:
     pair.a.chmod(f"{pair.here}/{JOB}/shared", 0o700)
     try:
@@ -138,6 +141,7 @@ def test_a_quota_that_is_used_up(pair: Pair, client: str) -> None:
     )
 
 
+@pytest.mark.rest
 @CLIENTS
 def test_a_quota_that_leaves_enough_is_shown(pair: Pair, client: str) -> None:
     pair.b.quota(pair.root, 1 << 30)
@@ -161,6 +165,7 @@ def test_the_trash_is_reported_with_what_it_means(pair: Pair) -> None:
     assert "1440 min; cpreplicate deletes without it" in found.text("target deletes")
 
 
+@pytest.mark.rest
 def test_a_checkpoint_of_the_future_is_a_warning(pair: Pair) -> None:
     storage = Side().storage(pair.source).unwrapped
     storage.set_attributes(f"{pair.checkpoint}/_metadata", Attributes(None, 2.0**32))  # type: ignore[attr-defined]
@@ -186,6 +191,7 @@ def test_webhdfs(pair: Pair) -> None:
     assert "the space quota" in found.text("target space")
 
 
+@pytest.mark.rest
 def test_a_replica_that_is_current(pair: Pair) -> None:
     run("sync", pair.source, pair.target, "--runner", "inline")
     before = pair.b.tree(pair.here)
@@ -193,6 +199,7 @@ def test_a_replica_that_is_current(pair: Pair) -> None:
     assert pair.b.tree(pair.here) == before
 
 
+@pytest.mark.rest
 def test_one_of_two_namenodes_is_down(pair: Pair, ha_cluster: HdfsCluster) -> None:
     conf = [f"--target-conf={key}={value}" for key, value in ha_cluster.conf.items()]
     target = f"{ha_cluster.uri}{pair.root}"

@@ -11,7 +11,7 @@ from tests.support.jobs import JOB, write_checkpoint
 from tests.support.s3 import side_options
 from tests.support.standalone import QUICKLY, StandaloneCluster
 
-pytestmark = pytest.mark.xdist_group("spark-cluster")
+pytestmark = [pytest.mark.xdist_group("spark-cluster"), pytest.mark.rest]
 
 
 @pytest.fixture
@@ -67,7 +67,6 @@ def test_executors_without_the_packages_of_the_driver(doctor, cluster, tmp_path)
     assert found.status("target write") == "ok"
 
 
-@pytest.mark.rest
 def test_a_master_that_does_not_answer(doctor):
     found = doctor("--master", "spark://127.0.0.1:1")
     assert found.code == 7
@@ -75,7 +74,6 @@ def test_a_master_that_does_not_answer(doctor):
     assert "no Spark master answers at 127.0.0.1:1" in found.text("spark")
 
 
-@pytest.mark.rest
 def test_a_master_that_no_spark_understands(doctor):
     found = doctor("--conf", "spark.master=nonsense")
     assert found.code == 1

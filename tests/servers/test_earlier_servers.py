@@ -20,6 +20,8 @@ from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, NEXT_JOB, put_checkpoint, put_restored
 from tests.support.s3 import FaultyProxy, S3Server, side_options
 
+pytestmark = pytest.mark.rest
+
 EARLIER = {f"shared/{number:03}": 3000 + number for number in range(60)} | {"shared/big": 5 << 20}
 OWN = {f"shared/new-{number}": 2000 + number for number in range(5)}
 PACKINGS = {"plain": PackOptions("off", 1 << 20), "packed": PackOptions("on", 1 << 20)}

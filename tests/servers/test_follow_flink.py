@@ -81,6 +81,7 @@ def follow(
     return following(tmp_path / "service", *fixed, *words)
 
 
+@pytest.mark.rest
 def test_a_job_is_followed_by_its_name_also_under_a_new_id_and_without_its_jobmanager(
     flink: Flink, gateway: Gateway, tmp_path: Path
 ) -> None:

@@ -224,6 +224,7 @@ def test_permission_bits_and_times_are_carried_over_on_request(
     assert (written["permission"], written["modificationTime"]) == ("640", 1_500_000_000_000)
 
 
+@pytest.mark.rest
 def test_a_replica_on_hdfs_goes_back_to_local_disk_and_to_s3(
     two: Clusters, here: str, tmp_path: Path, s3: Any
 ) -> None:
@@ -270,7 +271,7 @@ class TestTwoClustersOfOneName:
             ("inline", "native"),
             parts.rest("inline", "hadoop"),
             parts.rest("spark", "native"),
-            ("spark", "hadoop"),
+            parts.rest("spark", "hadoop"),
         ],
     )
     def test_are_distinguished_by_their_configuration(
@@ -328,6 +329,7 @@ class TestTwoClustersOfOneName:
         )
         return {"HADOOP_CONF_DIR": str(core), "HADOOP_HOME": "/nonexistent"}
 
+    @pytest.mark.rest
     def test_are_two_sources_of_one_archive_unless_the_operator_declares_them_one(
         self, pairs: Mapping[str, tuple[HdfsCluster, Path]], here: str
     ) -> None:
@@ -448,6 +450,7 @@ def cli(*words: Any, environment: Mapping[str, str] | None = None) -> dict[str, 
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.rest
 def test_the_calls_to_a_cluster_stay_below_their_limit_also_from_several_executors(
     two: Clusters, here: str
 ) -> None:

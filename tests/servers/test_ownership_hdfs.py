@@ -14,7 +14,6 @@ import pytest
 
 from cpreplicate.protocol import journal
 from cpreplicate.storage import Side
-from tests.support import parts
 from tests.support.commandline import Ended, run
 from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
@@ -73,7 +72,7 @@ class Standby:
         return trees
 
 
-@pytest.fixture(params=["native", parts.rest("hadoop")])
+@pytest.fixture(params=["native", "hadoop"])
 def standby(
     request: pytest.FixtureRequest, clusters: Clusters, monkeypatch: pytest.MonkeyPatch
 ) -> Standby:
@@ -87,6 +86,7 @@ def assert_refused(done: Ended, *named: str) -> None:
         assert text in done.message, done.message
 
 
+@pytest.mark.rest
 class TestWhatAJobKeepsInTheTarget:
     """Exit 6, and every path and byte of both clusters is as before."""
 
@@ -161,6 +161,7 @@ def test_a_replica_is_kept_synced_swept_relocated_promoted_and_unsealed(standby:
     ]
 
 
+@pytest.mark.rest
 class TestAnAdoptedDirectory:
     def test_keeps_what_was_there_and_what_equals_the_source(self, standby: Standby) -> None:
         standby.complete(1, FILES)
@@ -190,6 +191,7 @@ class TestAnAdoptedDirectory:
         assert f"{directory}/{JOB}/chk-1" not in found
 
 
+@pytest.mark.rest
 def test_a_copy_that_was_killed_is_resumed_from_its_journal(
     clusters: Clusters, tmp_path: Path
 ) -> None:
@@ -244,6 +246,7 @@ def has_a_part(names: Sequence[str]) -> bool:
     return any(name.endswith("-000001.parquet") for name in names)
 
 
+@pytest.mark.rest
 def test_a_replica_is_forgotten_whole_and_a_file_of_another_program_keeps_it(
     standby: Standby,
 ) -> None:

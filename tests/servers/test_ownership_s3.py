@@ -41,6 +41,8 @@ NAMES = {
     "a host beside an IP address": (("s3", None), ("s3", "http://localhost:{port}")),
 }
 
+MAIN = ["s3 beside s3a with the endpoint spelled out"]
+
 
 class Store:
     """Objects of the test's own in one bucket, and the words of a command for a source and a target
@@ -109,12 +111,12 @@ def _environment(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
 
 
-@pytest.fixture(params=parts.cases(NAMES, ["s3 beside s3a with the endpoint spelled out"]))
+@pytest.fixture(params=parts.cases(NAMES, MAIN))
 def store(request: pytest.FixtureRequest, s3: S3Server) -> Store:
     return Store(s3, request.param)
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=parts.cases(NAMES, MAIN))
 def each_store(request: pytest.FixtureRequest, s3: S3Server) -> Store:
     """Also in `make test`: each pair of names is found to be one directory."""
     return Store(s3, request.param)
@@ -142,6 +144,7 @@ class TestASourceUnderTwoNames:
         )
         assert each_store.objects() == before
 
+    @pytest.mark.rest
     @pytest.mark.parametrize("inner", ["/new", "/new/deeper"])
     def test_takes_no_replica_inside_of_it(self, store: Store, inner: str) -> None:
         source = store.complete(store.at_source("src"), 1, FILES)
@@ -149,6 +152,7 @@ class TestASourceUnderTwoNames:
         assert_refused(store.sync(source, store.at_target(f"src/{JOB}{inner}")), source)
         assert store.objects() == before
 
+    @pytest.mark.rest
     def test_that_is_a_replica_is_not_its_own_replica(self, store: Store) -> None:
         source = store.complete(store.at_source("src"), 1, FILES)
         assert store.sync(source, store.at_target("dst")).code == 0
@@ -158,6 +162,7 @@ class TestASourceUnderTwoNames:
         assert "--same-source" not in done.message
         assert store.objects() == before
 
+    @pytest.mark.rest
     def test_is_never_changed_when_source_and_target_are_swapped(self, store: Store) -> None:
         source = store.complete(store.at_source("src"), 1, FILES)
         assert store.sync(source, store.at_target("dst")).code == 0
@@ -174,6 +179,7 @@ def plain(s3: S3Server) -> Store:
     return Store(s3, "s3a beside s3")
 
 
+@pytest.mark.rest
 def test_what_a_job_of_the_same_id_keeps_is_never_changed(plain: Store) -> None:
     source = plain.complete(plain.at_source("src"), 1, FILES)
     foreign = plain.complete(plain.at_target("flink"), 7, FOREIGN)
@@ -185,6 +191,7 @@ def test_what_a_job_of_the_same_id_keeps_is_never_changed(plain: Store) -> None:
     assert plain.objects() == before
 
 
+@pytest.mark.rest
 def test_a_second_source_of_one_id_has_its_own_replica_unless_it_is_the_same(plain: Store) -> None:
     one = plain.complete(plain.at_source("one"), 1, FILES)
     other = plain.complete(plain.at_source("other"), 2, NEXT)
@@ -199,7 +206,7 @@ def test_a_second_source_of_one_id_has_its_own_replica_unless_it_is_the_same(pla
     assert (again["replica"], again["committed"]) == (first, True)
 
 
-@pytest.mark.parametrize("again", [name for name in NAMES if "host" not in name])
+@pytest.mark.parametrize("again", parts.cases([name for name in NAMES if "host" not in name], MAIN))
 def test_another_spelling_of_the_same_source_is_the_same_source(
     plain: Store, again: str, s3: S3Server
 ) -> None:
@@ -246,6 +253,7 @@ def test_a_replica_is_kept_synced_swept_relocated_promoted_and_unsealed(plain: S
     assert sorted(own) == ["chk-3.json", "chk-3.parquet", "replica.json"]
 
 
+@pytest.mark.rest
 def test_a_replica_is_forgotten_whole_and_an_object_of_another_program_keeps_it(
     plain: Store,
 ) -> None:

@@ -19,6 +19,8 @@ from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
 from tests.support.s3 import FaultyProxy, S3Server, side_options
 
+pytestmark = pytest.mark.rest
+
 MANY = {f"shared/{number:04}": 500 + number for number in range(2000)}
 SOME = {f"shared/{number:03}": 3000 + number for number in range(60)}
 NEXT = {name: size for name, size in SOME.items() if name >= "shared/045"} | {

@@ -16,6 +16,8 @@ from tests.support.kafka_jobs import put_with_files
 from tests.support.kafka_states import Split
 from tests.support.s3 import S3Server
 
+pytestmark = pytest.mark.rest
+
 SPLITS = [Split("orders", partition, 100 * partition + 7) for partition in range(3)]
 
 

@@ -120,17 +120,17 @@ class Case:
 
 CASES = [
     Case("rocksdb", "relative", "NO_CLAIM"),
-    Case("rocksdb", "absolute", "CLAIM"),
+    parts.rest(Case("rocksdb", "absolute", "CLAIM")),
     parts.rest(Case("rocksdb", "auto", "NO_CLAIM", parallelism=4)),
     parts.rest(Case("rocksdb", "absolute", "CLAIM", parallelism=1)),
-    Case("hashmap", "auto", "NO_CLAIM"),
-    Case("three jobs", "relative", "NO_CLAIM", runner="spark"),
+    parts.rest(Case("hashmap", "auto", "NO_CLAIM")),
+    parts.rest(Case("three jobs", "relative", "NO_CLAIM", runner="spark")),
     parts.rest(Case("three jobs", "absolute", "CLAIM")),
     parts.rest(Case("file merging", "auto", "NO_CLAIM")),
     parts.rest(Case("file merging", "absolute", "CLAIM")),
-    Case("file merging across checkpoints", "absolute", "CLAIM"),
+    parts.rest(Case("file merging across checkpoints", "absolute", "CLAIM")),
     parts.rest(Case("unaligned", "relative", "NO_CLAIM")),
-    Case("unaligned", "absolute", "CLAIM"),
+    parts.rest(Case("unaligned", "absolute", "CLAIM")),
     # by the default paths: test_are_avoided_by_the_default_where_only_claim_restores
     parts.rest(Case("changelog", "absolute", "CLAIM")),
 ]
@@ -165,6 +165,7 @@ def test_unaligned_checkpoints_do_hold_records_in_flight(
     assert restored.restored["inFlight"] > 0
 
 
+@pytest.mark.rest
 def test_a_replica_kept_up_while_the_job_runs_is_restored_exactly(
     flink: Flink, tmp_path: Path
 ) -> None:
@@ -219,6 +220,7 @@ def test_a_replica_written_by_1_20_is_restored_exactly_by_2_3(
         assert_restores_twice(newer, replica, source.job, "NO_CLAIM")
 
 
+@pytest.mark.rest
 class TestAJobThatClaimsItsReplica:
     """CLAIM makes Flink the owner of what it restored from: it deletes what it no longer needs."""
 
@@ -249,6 +251,7 @@ class TestRelativePathsWithClaim:
     So the default and the advice avoid them.
     """
 
+    @pytest.mark.rest
     def test_lose_the_follow_up_in_stock_flink(
         self, flink: Flink, sources: Sources, tmp_path: Path
     ) -> None:
@@ -260,6 +263,7 @@ class TestRelativePathsWithClaim:
         assert second.failure is not None
         assert missing_files(flink.refs(first.newest))
 
+    @pytest.mark.rest
     def test_are_avoided_by_the_default_where_only_claim_restores(
         self, flink: Flink, sources: Sources, tmp_path: Path
     ) -> None:
@@ -282,6 +286,7 @@ class TestRelativePathsWithClaim:
         assert "NO_CLAIM" in text
 
 
+@pytest.mark.rest
 def test_one_file_under_two_spellings_is_refused_by_flink_but_restored_from_the_replica(
     flink: Flink, sources: Sources, tmp_path: Path
 ) -> None:
@@ -299,7 +304,7 @@ def test_one_file_under_two_spellings_is_refused_by_flink_but_restored_from_the_
 
 @pytest.mark.parametrize(
     "name",
-    parts.cases(MAKERS, MAKERS.keys() - {"file merging"}),
+    parts.cases(MAKERS, {"rocksdb"}),
     ids=lambda name: name.replace(" ", "-"),
 )
 def test_inspect_reads_in_every_checkpoint_what_flinks_own_loader_reads(
@@ -328,6 +333,7 @@ class TestAPromotedReplica:
             assert_restores_twice(flink, replica, at(tmp_path, source.job), "CLAIM")
 
 
+@pytest.mark.rest
 class TestAReplicaThatWasMovedByOtherMeans:
     def test_is_restored_exactly_once_it_is_relocated(
         self, flink: Flink, sources: Sources, tmp_path: Path

@@ -28,7 +28,7 @@ from tests.servers.test_restore import (
 from tests.support import parts
 from tests.support.flink import ClaimMode, Flink, Job
 
-pytestmark = pytest.mark.xdist_group("flink-packs")
+pytestmark = [pytest.mark.xdist_group("flink-packs"), pytest.mark.rest]
 
 PACKED = ("--pack", "on", "--pack-below", "1GiB")
 FOLLOW_UPS = 3  # checkpoints between the two restores: by then Flink has subsumed the first ones
@@ -81,18 +81,18 @@ class Case:
 
 CASES = [
     Case("rocksdb", "NO_CLAIM", runner="spark"),
-    parts.rest(Case("rocksdb", "CLAIM", "absolute", parallelism=4)),
-    parts.rest(Case("rocksdb", "NO_CLAIM", file_merging=True)),
-    parts.rest(Case("hashmap", "NO_CLAIM")),
-    parts.rest(Case("hashmap", "CLAIM", "absolute")),
-    parts.rest(Case("three jobs", "NO_CLAIM")),
-    parts.rest(Case("three jobs", "CLAIM", "absolute")),
-    parts.rest(Case("file merging", "NO_CLAIM")),
-    parts.rest(Case("file merging", "CLAIM", "absolute", file_merging=True)),
-    parts.rest(Case("native savepoint", "NO_CLAIM")),
-    parts.rest(Case("native savepoint", "CLAIM", "absolute")),
-    parts.rest(Case("unaligned", "NO_CLAIM", parallelism=1)),
-    parts.rest(Case("unaligned", "CLAIM", "absolute")),
+    Case("rocksdb", "CLAIM", "absolute", parallelism=4),
+    Case("rocksdb", "NO_CLAIM", file_merging=True),
+    Case("hashmap", "NO_CLAIM"),
+    Case("hashmap", "CLAIM", "absolute"),
+    Case("three jobs", "NO_CLAIM"),
+    Case("three jobs", "CLAIM", "absolute"),
+    Case("file merging", "NO_CLAIM"),
+    Case("file merging", "CLAIM", "absolute", file_merging=True),
+    Case("native savepoint", "NO_CLAIM"),
+    Case("native savepoint", "CLAIM", "absolute"),
+    Case("unaligned", "NO_CLAIM", parallelism=1),
+    Case("unaligned", "CLAIM", "absolute"),
     Case("changelog", "CLAIM"),
 ]
 
@@ -107,9 +107,9 @@ def test_a_packed_replica_is_restored_exactly_with_the_source_gone_and_so_is_its
 # Flink 1 has no ForSt. Of 2.0.1 and 2.1.1, no artifact of it is published.
 FORST_CASES = [
     Case("forst", "NO_CLAIM"),
-    parts.rest(Case("forst", "CLAIM", "absolute")),
-    parts.rest(Case("forst disaggregated", "NO_CLAIM")),
-    parts.rest(Case("forst disaggregated", "CLAIM", "absolute")),
+    Case("forst", "CLAIM", "absolute"),
+    Case("forst disaggregated", "NO_CLAIM"),
+    Case("forst disaggregated", "CLAIM", "absolute"),
 ]
 
 
@@ -134,7 +134,6 @@ EARLIER_CASES = [
 ]
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("flink", ["2.0", "2.1"], ids=["flink-2.0", "flink-2.1"], indirect=True)
 @pytest.mark.parametrize("case", EARLIER_CASES, ids=str)
 def test_a_packed_replica_is_restored_exactly_by_the_releases_of_flink_2_before(
@@ -162,8 +161,8 @@ def assert_packed_replica_is_restored(
 
 UNPACKED = [
     Case("rocksdb", "NO_CLAIM", "relative"),
-    parts.rest(Case("three jobs", "CLAIM", "absolute")),
-    parts.rest(Case("changelog", "CLAIM")),
+    Case("three jobs", "CLAIM", "absolute"),
+    Case("changelog", "CLAIM"),
 ]
 
 
@@ -182,7 +181,7 @@ def test_an_unpacked_replica_is_restored_exactly_with_the_source_gone_and_so_is_
         assert_restores_twice(flink, replica, at(tmp_path, source.job), case.claim_mode, FOLLOW_UPS)
 
 
-@pytest.mark.parametrize(("times", "least"), [parts.rest(4, 2), parts.rest(10, 6)])
+@pytest.mark.parametrize(("times", "least"), [(4, 2), parts.nightly(10, 6)])
 def test_a_replica_packed_many_times_over_is_restored_exactly(
     flink: Flink, tmp_path: Path, times: int, least: int
 ) -> None:

@@ -44,7 +44,7 @@ def place(clusters: Clusters, tmp_path: object, monkeypatch: pytest.MonkeyPatch)
 
 
 @CLIENTS
-@pytest.mark.parametrize("command", ["sync", "diff"])
+@pytest.mark.parametrize("command", ["sync", parts.rest("diff")])
 def test_a_quota_that_is_too_small_is_found_before_anything_is_copied(
     place: Place, client: str, command: str
 ) -> None:

@@ -13,6 +13,8 @@ from tests.support.hdfs import Clusters
 from tests.support.jobs import JOB, put_checkpoint
 from tests.support.s3 import S3Server, side_options
 
+pytestmark = pytest.mark.rest
+
 FILES = {"shared/a": 1000, "shared/b": 2000, "chk-1/own": 30}
 NEXT = {"shared/b": 2000, "shared/c": 500, "chk-2/own": 40}
 LAGGING = 21

@@ -12,7 +12,7 @@ from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.sessions import session
 from tests.support.switching import Pair
 
-pytestmark = pytest.mark.xdist_group("hdfs-sync")
+pytestmark = [pytest.mark.xdist_group("hdfs-sync"), pytest.mark.rest]
 
 
 def side_of(cluster: HdfsCluster) -> Side:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import s3fs
 
+from tests.support import parts
 from tests.support.commandline import printed, run
 from tests.support.doctor import Examined, examined
 from tests.support.jobs import JOB, write_checkpoint
@@ -82,6 +83,7 @@ def test_a_sync_is_refused_before_it_leaves_anything(
     assert store.objects() == []
 
 
+@pytest.mark.rest
 def test_with_the_option_a_sync_warns_and_every_later_run_probes_again(store: Store) -> None:
     store.proxy.ignore(*BOTH)
     ended = printed(*store.words("sync", "--unsafe-lease"))
@@ -95,7 +97,7 @@ def test_with_the_option_a_sync_warns_and_every_later_run_probes_again(store: St
     assert not any("condition-" in path for path in store.objects())
 
 
-@pytest.mark.parametrize("error", ["501 NotImplemented", "400 InvalidArgument"])
+@pytest.mark.parametrize("error", ["501 NotImplemented", parts.rest("400 InvalidArgument")])
 def test_a_store_that_refuses_requests_with_conditions_is_found_and_can_be_accepted(
     store: Store, error: str
 ) -> None:
@@ -117,6 +119,7 @@ def test_a_store_that_refuses_requests_with_conditions_is_found_and_can_be_accep
         store.go_on()
 
 
+@pytest.mark.rest
 def test_a_deleted_object_that_a_service_takes_for_one_is_told_apart_from_another_run(
     store: Store,
 ) -> None:
@@ -142,6 +145,7 @@ def test_a_deleted_object_that_a_service_takes_for_one_is_told_apart_from_anothe
     assert run(*store.words("sync", "--unsafe-lease")).code == 0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("command", ["sweep", "relocate"])
 def test_what_changes_a_replica_of_an_earlier_version_is_refused(
     store: Store, command: str
@@ -153,6 +157,7 @@ def test_what_changes_a_replica_of_an_earlier_version_is_refused(
     assert run(*store.words(command, "--unsafe-lease")).code == 0
 
 
+@pytest.mark.rest
 def test_a_promotion_is_not_held_up(store: Store) -> None:
     """It deletes nothing, and is urgent."""
     assert run(*store.words("sync")).code == 0
@@ -177,6 +182,7 @@ def test_a_store_with_both_conditions_is_probed_once_a_replica(store: Store) -> 
     assert not any("condition-" in path for path in store.objects())
 
 
+@pytest.mark.rest
 def test_a_marker_of_an_earlier_version_gets_the_note_and_keeps_the_rest(store: Store) -> None:
     assert run(*store.words("sync")).code == 0
     before = forget_note(store)
@@ -197,6 +203,7 @@ def forget_note(store: Store) -> dict[str, Any]:
     return marker
 
 
+@pytest.mark.rest
 def test_doctor_finds_it(store: Store) -> None:
     assert store.doctor().code == 0
     store.proxy.ignore(*BOTH)

@@ -80,6 +80,7 @@ def test_the_next_sync_aborts_what_a_killed_one_left_and_nothing_else(
     assert verified.returncode == 0, verified.stderr
 
 
+@pytest.mark.rest
 def test_an_upload_of_a_metadata_that_was_adopted_is_another_programs(
     target: Target, tmp_path: Path
 ) -> None:

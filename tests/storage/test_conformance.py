@@ -29,6 +29,7 @@ from cpreplicate.storage import (
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import TEMPORARY
 from cpreplicate.storage.statuses import Attributes
+from tests.support import parts
 from tests.support.faults import Faulty
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
@@ -52,8 +53,8 @@ STORAGES = [
     "memory",
     "hdfs",
     "hdfs-hadoop",
-    "hdfs-ha",
-    "hdfs-ha-hadoop",
+    parts.rest("hdfs-ha"),  # the clients are those of a cluster with one NameNode
+    parts.rest("hdfs-ha-hadoop"),
     "viewfs",
     "webhdfs",
     "s3",

@@ -46,11 +46,6 @@ def cases(values: Iterable[Any], main: Collection[Any]) -> list[Any]:
     return [value if value in main else rest(value) for value in values]
 
 
-def main_or_nightly(values: Iterable[Any], main: Collection[Any]) -> list[Any]:
-    """Return the values as parameters, of which those not in `main` belong to `make nightly`."""
-    return [value if value in main else nightly(value) for value in values]
-
-
 def rest(*values: Any, id: str | None = None) -> Any:  # noqa: A002  # as in pytest.param
     """Return a case that `make test` leaves out."""
     return pytest.param(*values, id=id, marks=pytest.mark.rest)

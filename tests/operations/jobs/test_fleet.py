@@ -68,7 +68,7 @@ def test_auto_starts_no_spark_for_a_few_small_jobs_and_reports_why(place):
 
 
 @pytest.mark.parametrize(
-    "words", [["--runner", "inline"], ["--runner", "spark", "--master", "local[2,4]"]]
+    "words", [["--runner", "inline"], parts.rest(["--runner", "spark", "--master", "local[2,4]"])]
 )
 def test_every_job_under_a_root_is_replicated_and_only_what_changed_again(
     place, monkeypatch, words

@@ -98,7 +98,10 @@ class TestLinks:
 
 class TestContentIsReadByARunner:
     @pytest.fixture(
-        params=["inline", pytest.param("spark", marks=[pytest.mark.spark, GROUP])],
+        params=[
+            "inline",
+            pytest.param("spark", marks=[pytest.mark.rest, GROUP]),
+        ],
     )
     def execution(self, request):
         return ExecutionOptions(runner=request.param, master="local[2]")

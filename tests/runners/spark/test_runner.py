@@ -110,6 +110,7 @@ def test_when_spark_dies_every_action_is_reported_as_failed_in_one_line(copies, 
     assert all(file.stat().st_size == SIZE for file in visible)
 
 
+@pytest.mark.rest
 def test_what_ends_the_work_of_the_caller_ends_the_copies_of_executors(copies, tmp_path):
     """As a lease that is lost does. The copies themselves would take hours."""
     side, target = Side(limits=new_limits(None, WITHOUT_END)), tmp_path / "target"
@@ -128,6 +129,7 @@ def test_what_ends_the_work_of_the_caller_ends_the_copies_of_executors(copies, t
     assert not [file for file in target.iterdir() if not file.name.startswith(".")]
 
 
+@pytest.mark.rest
 def test_a_worker_that_dies_is_replaced_even_if_spark_does_not_retry_tasks(copies, tmp_path):
     outcomes = run("local[2]", copies, tmp_path / "target", workers)
     assert [outcome.error for outcome in outcomes] == [None] * 4

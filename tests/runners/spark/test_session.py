@@ -96,6 +96,7 @@ def test_properties_reach_the_session_and_the_later_ones_win(tmp_path):
         assert context.getConf().get("spark.speculation") == "false"
 
 
+@pytest.mark.rest
 def test_an_executor_that_differs_is_reported_as_the_reason_of_each_file_in_one_line(
     tmp_path, monkeypatch
 ):

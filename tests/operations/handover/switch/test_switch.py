@@ -134,14 +134,25 @@ def test_the_command_line_shows_switches_and_shows_again(pair: Pair, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "changes", "reason"),
     [
-        (["--retention", "DELETE_ON_CANCELLATION"], {}, "not retained when it is cancelled"),
-        ([], {"stop": "savepoint"}, "has no directory for savepoints"),
-        ([], {"program": Program()}, "has no jar: it is not clear which one is run"),
-        ([], {"program": Program("./none.jar")}, r"none\.jar is not there"),
-        ([], {"program": Program("none.jar")}, r"has no jar none\.jar"),
-        ([], {"program": Program(None, None, (), SLOTS + 1)}, "free slots of"),
+        pytest.param(
+            ["--retention", "DELETE_ON_CANCELLATION"],
+            {},
+            "not retained when it is cancelled",
+            id="not retained",
+        ),
+        parts.rest([], {"stop": "savepoint"}, "has no directory for savepoints", id="no place"),
+        parts.rest(
+            [],
+            {"program": Program()},
+            "has no jar: it is not clear which one is run",
+            id="unclear jar",
+        ),
+        parts.rest([], {"program": Program("./none.jar")}, r"none\.jar is not there", id="no file"),
+        parts.rest([], {"program": Program("none.jar")}, r"has no jar none\.jar", id="no jar"),
+        pytest.param(
+            [], {"program": Program(None, None, (), SLOTS + 1)}, "free slots of", id="no slots"
+        ),
     ],
-    ids=["not retained", "no place", "unclear jar", "no file", "no jar", "no slots"],
 )
 def test_what_is_in_the_way_is_refused_before_the_job_is_stopped(
     pair: Pair, words: list[str], changes: dict[str, Any], reason: str, tmp_path: Path
@@ -157,6 +168,7 @@ def test_what_is_in_the_way_is_refused_before_the_job_is_stopped(
     assert replicas(tmp_path) == []
 
 
+@pytest.mark.rest
 def test_a_cluster_that_is_both_ends_or_runs_the_job_already_is_refused(pair: Pair) -> None:
     job_id = pair.start()
     same = Clusters(pair.of(FlinkControl, pair.a), pair.of(FlinkControl, pair.a))
@@ -267,6 +279,7 @@ class StartsWithoutState(FlinkControl):
         return run.job_id
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("target", "reason"),
     [(RefusesTheJar, "does not start the job"), (StartsWithoutState, "from empty state")],
@@ -301,6 +314,7 @@ class ForgetsItsJobs(FlinkControl):
         return None if self.is_restarted else super().state(job_id)
 
 
+@pytest.mark.rest
 def test_a_job_whose_end_was_not_seen_is_not_started_anywhere(pair: Pair) -> None:
     pair.start()
     with pytest.raises(SwitchUnclear, match="was not seen within"):
@@ -308,6 +322,7 @@ def test_a_job_whose_end_was_not_seen_is_not_started_anywhere(pair: Pair) -> Non
     assert pair.b.running() == []
 
 
+@pytest.mark.rest
 def test_a_second_switch_of_a_job_is_refused_while_the_first_is_under_way(pair: Pair) -> None:
     job_id = pair.start()
     seconds: list[BaseException] = []
@@ -340,6 +355,7 @@ def test_a_job_stops_with_a_savepoint_and_starts_from_it(pair: Pair) -> None:
     pair.assert_runs_only(pair.b, str(done.new_job))
 
 
+@pytest.mark.rest
 def test_without_a_target_the_replica_is_promoted_and_the_start_is_left_to_the_operator(
     pair: Pair,
 ) -> None:
@@ -354,6 +370,7 @@ def test_without_a_target_the_replica_is_promoted_and_the_start_is_left_to_the_o
         switch(pair.request(take_back=True), alone, silent)
 
 
+@pytest.mark.rest
 def test_several_jobs_move_at_the_same_time_and_back(pair: Pair) -> None:
     names = ["orders", "invoices", "returns", "stock"]
     move_and_move_back(pair, names)

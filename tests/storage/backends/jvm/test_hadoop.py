@@ -253,6 +253,7 @@ def test_the_jvm_survives_the_ctrl_c_that_its_process_catches(run):
     assert lives(jvm)
 
 
+@pytest.mark.rest
 def test_a_jvm_that_is_stopped_is_not_waited_for(run):
     process, jvm = run("""
         from cpreplicate.storage.backends.jvm import client as jvm_client
@@ -268,6 +269,7 @@ def test_a_jvm_that_is_stopped_is_not_waited_for(run):
     assert ends(jvm)
 
 
+@pytest.mark.rest
 def test_what_is_forked_uses_the_same_jvm(run):
     process, jvm = run(
         USES
@@ -282,6 +284,7 @@ print(jvm_launcher.jvm().is_there(), flush=True)
     assert process.communicate()[0].splitlines() == [f"{jvm} True", "True"]
 
 
+@pytest.mark.rest
 def test_the_user_that_hdfs_native_was_given_is_not_that_of_the_jvm(run):
     process, pid = run(f"os.environ['HADOOP_USER_NAME'] = 'another'\n{USES}sys.stdin.read()")
     environment = Path(f"/proc/{pid}/environ").read_bytes()

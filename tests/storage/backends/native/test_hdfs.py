@@ -8,6 +8,7 @@ import pytest
 from cpreplicate.storage.backends.native.hdfs import HdfsStorage
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.waiting.closing import close_promptly
+from tests.support import parts
 from tests.support.hdfs import HdfsCluster
 from tests.support.waiting import PATIENCE
 
@@ -50,7 +51,9 @@ def closes(monkeypatch):
     return waited
 
 
-@pytest.mark.parametrize("data", [BYTES, BYTES * 20], ids=["one block", "two blocks"])
+@pytest.mark.parametrize(
+    "data", [parts.rest(BYTES, id="one block"), pytest.param(BYTES * 20, id="two blocks")]
+)
 def test_a_file_is_complete_once_it_was_put_though_its_block_was_reported_late(
     reporting_late, storage, closes, data
 ):
