@@ -1,7 +1,7 @@
 """What a round of a standby costs the driver when few files of a large closure changed, in CPU
 seconds and memory: part of `make bench`.
 
-The files lie on `file:`. They are sparse, so their bytes cost nothing; the changed ones have 1 KiB.
+The files are on `file:`. They are sparse, so their bytes cost nothing; the changed ones have 1 KiB.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def files(key, distribution):
     for file in distribution.files:
         if file.parts[0] != ".." and file.suffix != ".pth" and (place := file.locate()).exists():
             yield place, file.as_posix()
-    if key == "cpreplicate":  # its own lie elsewhere where it is installed for development
+    if key == "cpreplicate":  # its own are elsewhere where it is installed for development
         import cpreplicate
 
         package = pathlib.Path(cpreplicate.__file__).parent

@@ -1,7 +1,7 @@
 """Write the replicas of this version into tests/data/frozen/<version>, one archive for each state.
 
 Later versions must read, continue, verify and promote them: tests/users/test_frozen.py. A
-`_metadata` may hold absolute paths, so source and replicas lie below one fixed directory. Archives
+`_metadata` may hold absolute paths, so source and replicas are below one fixed directory. Archives
 are never made anew for a version that was released: then they would not be its replicas any more.
 """
 

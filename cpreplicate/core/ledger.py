@@ -31,7 +31,7 @@ class Prefix(NamedTuple):
 
 
 class Member(NamedTuple):
-    """Where a packed file lies: the path of its pack in the replica, offset and length in bytes.
+    """Where a packed file is: the path of its pack in the replica, offset and length in bytes.
 
     `crc32c` is that of its bytes, None where no manifest or journal names it.
     """

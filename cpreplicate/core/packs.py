@@ -1,7 +1,7 @@
-"""Packs: what is packed, where a member lies, and which members move to a new pack. Pure.
+"""Packs: what is packed, where a member is, and which members move to a new pack. Pure.
 
 A packed file keeps its *logical path*, the path that it would have in a replica without packs. That
-path is the logical file id of its segment, so `_metadata` alone records what lies where.
+path is the logical file id of its segment, so `_metadata` alone records what is where.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def is_written(path: str, written: Container[str]) -> bool:
 def are_valid(members: MemberTable, lengths: Mapping[str, int]) -> bool:
     """Return whether these may be members of a replica's packs.
 
-    Records are not trusted: a member lies in a pack of the replica, of which `lengths` are those
+    Records are not trusted: a member is in a pack of the replica, of which `lengths` are those
     that are recorded, and its logical path is that of a file of the replica.
     """
     are_packs = all(is_pack(pack) and is_replica_path(pack) for pack in members.packs.values)
@@ -122,7 +122,7 @@ def physical_paths(
     """Return the paths of the files and packs that a checkpoint needs, but for packs still to come.
 
     `needed` are the logical paths of its files: of these `packed` are copied into new packs,
-    `members` lie in packs, and some of them are `moving` to new ones.
+    `members` are in packs, and some of them are `moving` to new ones.
     """
     plain = without(needed, texts(packed), members.paths)
     kept = members.without(moving.paths)

@@ -1,4 +1,4 @@
-"""Placement: where each file of a closure lies in the replica.
+"""Placement: where each file of a closure is in the replica.
 
 It is a pure function of the URI that the file is read from.
 """
@@ -73,7 +73,7 @@ def is_derived(checkpoint: str) -> bool:
 
 
 class Layout(Protocol):
-    """Where the file of each URI lies in a replica, as a path relative to the replica's root.
+    """Where the file of each URI is in a replica, as a path relative to the replica's root.
 
     `name` is the checkpoint's directory there.
     """
@@ -91,7 +91,7 @@ class Placement:
     """The layout of one source checkpoint's files in its replica.
 
     `checkpoint` is the URI of the source checkpoint and `job_root` that of its job's directory,
-    None for a savepoint, which lies alone. `name` is the checkpoint's directory in the replica,
+    None for a savepoint, which is alone. `name` is the checkpoint's directory in the replica,
     `chk-N`.
     """
 
@@ -111,7 +111,7 @@ class Placement:
         """Return the path in the replica of a directory that a type-17 handle names.
 
         Flink deletes such a directory recursively once it owns the checkpoint. A foreign one
-        therefore gets a name that no file of the replica lies below.
+        therefore gets a name that no file of the replica is below.
         """
         relative = uri.below(source, self.job_root) if self.job_root else None
         is_below_the_job = relative is not None and relative.startswith(("shared/", "taskowned/"))
@@ -163,7 +163,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class ReplicaLayout:
-    """The files of a replica by the paths in its `_metadata`, which lie below one of `roots`."""
+    """The files of a replica by the paths in its `_metadata`, which are below one of `roots`."""
 
     name: str
     roots: tuple[str, ...]
@@ -176,7 +176,7 @@ class ReplicaLayout:
 
 
 def path_below(file_uri: str, root: str) -> str | None:
-    """Return the path of a file of a replica that lies below `root`, or None if it is none."""
+    """Return the path of a file of a replica that is below `root`, or None if it is none."""
     path = uri.below(file_uri, root)
     return path if path is not None and is_replica_path(path) else None
 
@@ -189,7 +189,7 @@ def has_special_name(names: Texts) -> Numbers:
 
 
 def is_replica_path(relative: str) -> bool:
-    """Return whether a file of a closure may lie at a path relative to a replica.
+    """Return whether a file of a closure may be at a path relative to a replica.
 
     No other path is ever deleted.
     """
@@ -237,7 +237,7 @@ def _hides_a_step(path: str) -> bool:
 
 
 def _foreign(source: str) -> str:
-    """Return the path of a file from outside the job's directory: all lie in one directory.
+    """Return the path of a file from outside the job's directory: all are in one directory.
 
     Entropy-injected paths give every file a directory of its own, and each would cost a listing.
     """

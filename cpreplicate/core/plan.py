@@ -137,7 +137,7 @@ class Plan:
     `packed` are the targets of the copies that become members of packs, and `members` the places of
     kept packed files. `repacks` move members of sparse packs from their places `moving` to a new
     pack. `reused` are the places from which copies are made within the target, by their targets.
-    `strangers` are the targets of copies at which a file of another program lies, and its length:
+    `strangers` are the targets of copies at which a file of another program is, and its length:
     it is compared with the source's, and never overwritten. `repairs`: the checkpoint is one that
     the replica keeps, and stays as new or old as it is. `withdrawals` are the checkpoints that go,
     the oldest first, and `policy` is why the others are kept.
@@ -221,7 +221,7 @@ def total(actions: Iterable[Action]) -> int:
 
 class Split(NamedTuple):
     """The files that must be copied, those that the replica has, and where packed ones of these
-    lie.
+    are.
     """
 
     copies: tuple[Action, ...]

@@ -20,7 +20,7 @@ from cpreplicate.core.placement import are_replica_paths
 from cpreplicate.core.plan import Action, Plan, TargetCopy
 from cpreplicate.core.tables import Lengths
 
-# a job's directory, and what lies in it; the last job id of a path counts
+# a job's directory, and what is in it; the last job id of a path counts
 _OF_A_JOB = re.compile(r"(.*/[0-9a-f]{32})/((?:shared|taskowned|chk-\d+)/(?:.*/)?)")
 
 
@@ -37,7 +37,7 @@ class OfAJob(NamedTuple):
 class JobLedger(NamedTuple):
     """What a replica holds: its recorded files with their lengths there, and members of packs.
 
-    `present` are the lengths of files and packs as they lie. `growing` files may be longer at the
+    `present` are the lengths of files and packs as they are. `growing` files may be longer at the
     source by now.
     """
 

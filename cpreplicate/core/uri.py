@@ -35,7 +35,7 @@ class Remap(NamedTuple):
 def resolve(text: str, base: str) -> str:
     """Return the URI that Flink means by a path recorded in a `_metadata` in the directory `base`.
 
-    A path without a scheme is relative to `base`. If it begins with `/`, it lies on the filesystem
+    A path without a scheme is relative to `base`. If it begins with `/`, it is on the filesystem
     of `base`: Flink would use the default filesystem, which this tool never consults. Raises
     `Refused` if the path names no file.
     """
@@ -72,7 +72,7 @@ def parent(uri: str) -> str:
 
 
 def upwards(uri: str) -> Iterator[str]:
-    """Yield a URI and the directories that it lies in, without the root of its filesystem."""
+    """Yield a URI and the directories that it is in, without the root of its filesystem."""
     while local_path(uri).strip("/"):
         yield uri
         uri = parent(uri)
@@ -113,7 +113,7 @@ def below(uri: str, root: str) -> str | None:
 
 
 def within(uri: str, root: str) -> bool:
-    """Return whether a URI lies below a root.
+    """Return whether a URI is below a root.
 
     The root is a directory, a filesystem (`hdfs://ns`, `file:`) or a whole scheme (`s3:`).
     """

@@ -144,7 +144,7 @@ def connect(namespace: str) -> Namespace:
 def _odd(what: str) -> CpreplicateError:
     return CpreplicateError(
         f"what answers as the API server of Kubernetes returned no such thing as {what}. Check what"
-        " lies between it and this process"
+        " is between it and this process"
     )
 
 

@@ -1,1 +1,1 @@
-"""What lies in a replica and at a source, and who may change it."""
+"""What is in a replica and at a source, and who may change it."""

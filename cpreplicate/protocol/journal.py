@@ -2,7 +2,7 @@
 
 Its parts are `.cpreplicate/copied-<time>-<run>-<part>.parquet`. Part 0 is written before the first
 copy and lists each path that the run may write or delete. So every file that cpreplicate ever wrote
-is recorded before it appears. But a plan does not prove who wrote what lies at its path. The name
+is recorded before it appears. But a plan does not prove who wrote what is at its path. The name
 of a pack is chosen while it is written: part 0 lists what the names of the run's packs begin with,
 `packed/<time>-<run>`. Every 30 s or 2,000 files, a further part lists the files that are complete,
 with length and CRC32C. If the run dies, the next one resumes from them. A file of another program

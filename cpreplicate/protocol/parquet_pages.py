@@ -38,7 +38,7 @@ def pages_of(data: bytes, start: int, length: int) -> Pages:
     """
     end = start + length
     if not 0 <= start <= end <= len(data):
-        raise ValueError("a column lies outside the file")
+        raise ValueError("a column is outside the file")
     values = uncompressed = 0
     has_dictionary = False
     for header in _headers(data, start, end):

@@ -113,11 +113,11 @@ class Replica:
         return uri.join(self.root, relative)
 
     def children(self) -> list[FileStatus]:
-        """Return what lies directly in the replica, or nothing if it does not exist."""
+        """Return what is directly in the replica, or nothing if it does not exist."""
         return self.storage.list(self.root)
 
     def own_files(self) -> dict[str, FileStatus]:
-        """Return what lies in `.cpreplicate/`, by name."""
+        """Return what is in `.cpreplicate/`, by name."""
         return {child.name: child for child in self.storage.list(self.uri_of(OWN))}
 
     def absent_directories(self) -> tuple[str, ...]:
@@ -260,12 +260,12 @@ class Replica:
         return below
 
     def _inside(self, file_uri: str) -> str | None:
-        """Return the path of a file in this replica, or None if it lies elsewhere."""
+        """Return the path of a file in this replica, or None if it is elsewhere."""
         path = uri.below(file_uri, self.root)
         return path if path is not None and is_replica_path(path) else None
 
     def present(self, directories: Iterable[str]) -> Lengths:
-        """Return path to length of the files that lie in these directories.
+        """Return path to length of the files that are in these directories.
 
         Each directory is listed once. A symbolic link counts as absent, and so does a name that is
         no text: no file of a replica has one.
@@ -310,7 +310,7 @@ class Replica:
         )
 
     def _listing(self, directory: str) -> Listing:
-        """Return what lies in a directory, listed now or by `committed_names`."""
+        """Return what is in a directory, listed now or by `committed_names`."""
         listed = self._listed.pop(directory, None)
         if listed is not None:
             return listed

@@ -94,7 +94,7 @@ def find_replica(named: Named, target_root: str, side: Side) -> str:
             damaged = damaged or error
             continue
         except (IsADirectoryError, NotADirectoryError):
-            continue  # something else lies there, which who examines it reports
+            continue  # something else is there, which who examines it reports
         if marker is not None and _is_of(marker, named):
             break
     found = _found(named, markers)
@@ -173,7 +173,7 @@ def _stem(source: SourceName) -> str:
 
 
 def _place(source: SourceName) -> str:
-    """Return where a source lies, without what differs between hosts: names of NameNodes."""
+    """Return where a source is, without what differs between hosts: names of NameNodes."""
     filesystem = uri.filesystem(source.given)
     scheme, _, authority = filesystem.partition("://")
     is_hdfs = scheme in (*HDFS_SCHEMES, *WEBHDFS_SCHEMES)

@@ -1,4 +1,4 @@
-"""The state of a replica's directory: its marker, whose checkpoints lie in it, and its links."""
+"""The state of a replica's directory: its marker, whose checkpoints are in it, and its links."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class State:
     `committed` are cpreplicate's own checkpoints. `adopted` and `unrecorded` are the names of those
     of others: the former were accepted by `--adopt`, the latter were not. `others` are their
     `_metadata` as they were read, by name: see `needed`. `stale` are records of
-    checkpoints that are not, or no longer, there. `own` is what lies in `.cpreplicate/`. `links`
+    checkpoints that are not, or no longer, there. `own` is what is in `.cpreplicate/`. `links`
     are as of the function `links`. `metadata_files` are the statuses of the
     `_metadata` by checkpoint, as they were listed. `began` is when the examination began, in
     seconds since the epoch. `derived` are the checkpoints that `rebase` wrote, by name.
@@ -97,7 +97,7 @@ def examine(replica: Replica, former: State | None = None) -> State:
     held up cannot let them appear: those in `.cpreplicate/` only if they are older than a lease can
     be, and none if there are links: they may lead to another run's files. It examines the directory
     again if one of them was published just before. What has not changed since `former`, an
-    examination before the lease, is not read again. Raises `Refused` if a file lies where a replica
+    examination before the lease, is not read again. Raises `Refused` if a file is where a replica
     has a directory, or the other way round.
     """
     while True:
@@ -105,7 +105,7 @@ def examine(replica: Replica, former: State | None = None) -> State:
             state = _read_state(replica, former)
         except (NotADirectoryError, IsADirectoryError) as error:
             raise Refused(
-                f"{error.filename or replica.root}: a file lies where a replica has a directory, or"
+                f"{error.filename or replica.root}: a file is where a replica has a directory, or"
                 " the other way round. Nothing was done. Sync into another TARGET_ROOT"
             ) from error
         if not isinstance(replica, HeldReplica) or state.marker is None or state.links:
@@ -262,7 +262,7 @@ def links_among(
 
 
 class _Checkpoint(NamedTuple):
-    """A `_metadata` as it lies, and the record that matches it."""
+    """A `_metadata` as it is, and the record that matches it."""
 
     data: MetadataBytes
     record: Record | None

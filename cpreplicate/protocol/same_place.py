@@ -1,4 +1,4 @@
-"""Refuse a replica and a source that are one directory, or of which one lies in the other."""
+"""Refuse a replica and a source that are one directory, or of which one is in the other."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cpreplicate.storage.reading import Reading
 
 
 def refuse_nested(replica: Replica, source_side: Side, source: str) -> None:
-    """Raise `Refused` if replica and source are one directory, or one lies in the other.
+    """Raise `Refused` if replica and source are one directory, or one is in the other.
 
     Links and mounts are followed. Nothing is written, so only storages that identify their files,
     such as local filesystems, can be checked. The source is walked only if the replica does not
-    exist yet, the storage of the target identifies files, and a mount lies between the two or in
+    exist yet, the storage of the target identifies files, and a mount is between the two or in
     the source.
     """
     storage = source_side.storage(source)
@@ -33,7 +33,7 @@ def refuse_nested(replica: Replica, source_side: Side, source: str) -> None:
         in_source |= _ids(storage, _directories_below(storage, source))
     if in_source & around_replica or replica_id in around_source:
         raise Refused(
-            f"the replica {replica.root} would lie in its own source {source}, or the source in it,"
+            f"the replica {replica.root} would be in its own source {source}, or the source in it,"
             " under another name. Nothing was done. Give another TARGET_ROOT"
         )
 
@@ -71,7 +71,7 @@ def refuse_same_place(
         if fields and fields.get("token") == token.token:
             raise Refused(
                 f"the replica {replica.root} can be read at {directory}: it is its own source, or"
-                " lies in it, under another name. Nothing was done. Give another TARGET_ROOT"
+                " is in it, under another name. Nothing was done. Give another TARGET_ROOT"
             )
 
 

@@ -32,7 +32,7 @@ _SHOWN = 3  # ids of jobs in a message
 class Source:
     """A completed checkpoint or savepoint.
 
-    `job_root` is None for a savepoint, which lies outside any job's directory. `completed` is when
+    `job_root` is None for a savepoint, which is outside any job's directory. `completed` is when
     its `_metadata` appeared, in seconds since the epoch; None if the storage does not date it.
     `unfinished` are newer ones of the job that were passed over: their `_metadata` is empty or cut
     short.
@@ -130,13 +130,13 @@ def newest(
 
 
 def _children(job_root: str, storage: Reading) -> Sequence[FileStatus]:
-    """Return what lies in a job's directory. Raise `NoJob` if it is a file."""
+    """Return what is in a job's directory. Raise `NoJob` if it is a file."""
     with suppress(NotADirectoryError):
         children = storage.list(job_root)
         # some clients list a file as if it were its own child
         if len(children) != 1 or children[0].is_directory or _is_directory(job_root, storage):
             return children
-    raise NoJob(f"{job_root} is a file, or lies below one. {_SOURCE}")
+    raise NoJob(f"{job_root} is a file, or is below one. {_SOURCE}")
 
 
 def _is_directory(path: str, storage: Reading) -> bool:

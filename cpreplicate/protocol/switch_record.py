@@ -39,7 +39,7 @@ class SwitchRecord(NamedTuple):
 
     `directory` is that of the job, as its JobManager names it. `stop_id` is the id by which Flink
     knows the last checkpoint or savepoint, `new_job` that of the job at `target`, and `back_job`
-    that of a job that is started again at `origin`. `point` is where the last point lies at the
+    that of a job that is started again at `origin`. `point` is where the last point is at the
     source, `replica` and `checkpoint` what was promoted. `stopped` is when the end of the job was
     asked for, in seconds since the epoch; `least` the number that its last checkpoint has at least.
     `origin_cluster` and `target_cluster` are what the clusters have and no other one. `standstill`

@@ -83,7 +83,7 @@ class Late(CpreplicateError):
 class Outcome(NamedTuple):
     """The result of one action.
 
-    A packed file lies at `offset` of `pack`. The first `prefix` bytes of a merged file that was
+    A packed file is at `offset` of `pack`. The first `prefix` bytes of a merged file that was
     copied have the CRC32C `prefix_crc32c`. `missing`: the file to be copied is not at the source.
     `short`: it is there, and shorter than its extent. `late`: the action was not begun in time.
     `damaged`: the part of the target that is to be copied is. `dropped`: the copy was not wanted

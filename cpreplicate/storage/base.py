@@ -282,7 +282,7 @@ class Storage(ABC):
         return None
 
     def are_in_one_mount(self, uri: str, other: str) -> bool:  # noqa: ARG002  # not known of most
-        """Return whether no mount lies between two directories, or below the first.
+        """Return whether no mount is between two directories, or below the first.
 
         Then a directory below the first has no second name above the other. False if not known.
         """

@@ -29,7 +29,7 @@ _MORE_CALLS_OF_A_PUT = 3  # on HDFS: addBlock, complete, rename2, after create
 
 @dataclass(frozen=True)
 class EmulatedSite(Side):
-    """Every place lies on one emulated storage: bytes a second of a process, seconds of a call."""
+    """Every place is on one emulated storage: bytes a second of a process, seconds of a call."""
 
     bandwidth: float = 40e6
     latency: float = 0.02

@@ -197,7 +197,7 @@ def remove_pods() -> None:
 
 
 def start(stack: contextlib.ExitStack, place: Path, *command: str) -> None:
-    """A server that ends with the stack; its log lies in the directory."""
+    """A server that ends with the stack; its log is in the directory."""
     with (place / f"{Path(command[0]).name}.log").open("wb") as log:
         server = subprocess.Popen(
             command, stdout=log, stderr=log, cwd=place, start_new_session=True

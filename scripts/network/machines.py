@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-_ETC = Path("/etc/netns")  # ip-netns(8): what lies below a name there covers /etc in the namespace
+_ETC = Path("/etc/netns")  # ip-netns(8): what is below a name there covers /etc in the namespace
 _SUBNET = "10.78.0"
 NEEDED = ("ip", "iptables", "setpriv", "cc")
 

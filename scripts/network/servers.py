@@ -45,7 +45,7 @@ class Hdfs(FarCluster):
 
 
 class Spark:
-    """A master and workers of one core each, on machines; their directories lie in `directory`."""
+    """A master and workers of one core each, on machines; their directories are in `directory`."""
 
     def __init__(self, master: Machine, workers: list[Machine], directory: Path) -> None:
         self._machine, self._workers, self._directory = master, workers, directory
@@ -75,7 +75,7 @@ class Spark:
     def start_worker(
         self, machine: Machine, work: Path | None = None, added: Mapping[str, str] | None = None
     ) -> None:
-        """Start a worker whose files lie in `work`, with variables added to its environment."""
+        """Start a worker whose files are in `work`, with variables added to its environment."""
         work = work or self._directory / machine.name / "work"
         words = ("--cores", "1", "--memory", "1g", "--work-dir", str(work), self.url)
         self._start(machine.name, machine, "worker.Worker", *words, added=added)

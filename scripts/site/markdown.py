@@ -20,7 +20,7 @@ def unescaped_pipes(markdown: str) -> str:
 
 
 def reindented(markdown: str) -> str:
-    """Return a page whose lists have four columns a level, what lies in them included."""
+    """Return a page whose lists have four columns a level, what is in them included."""
     lines, is_fenced = [], False
     levels: list[tuple[int, int]] = []  # where the text of each level began, and begins now
     after_blank = True

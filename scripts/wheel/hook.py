@@ -1,6 +1,6 @@
 """Adds what is generated to the wheel: man pages, and the bill of materials.
 
-hatchling runs it. The pages lie in `share/man/man1`, the bill in `.dist-info/sboms` (PEP 770).
+hatchling runs it. The pages are in `share/man/man1`, the bill in `.dist-info/sboms` (PEP 770).
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def kept(replicate, tmp_path):
 
 
 def tables_of(page):
-    """The tables of a page, as they lie in it."""
+    """The tables of a page, as they are in it."""
     packed = re.findall(r"H4sI[A-Za-z0-9+/=]+", page.read_text())
     return [gzip.decompress(base64.b64decode(each)).decode() for each in packed]
 

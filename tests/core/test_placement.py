@@ -1,4 +1,4 @@
-"""Where files lie in a replica."""
+"""Where files are in a replica."""
 
 import pytest
 from hypothesis import given

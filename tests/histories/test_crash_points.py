@@ -423,7 +423,7 @@ def torn(there: Mapping[str, bytes]) -> list[str]:
 
 
 def outside_of(state: State, replica: str) -> dict[str, object]:
-    """What lies elsewhere than in a replica."""
+    """What is elsewhere than in a replica."""
     return {
         path: {name: child for name, child in children.items() if f"{path}/{name}" != replica}
         for path, children in state.items()

@@ -68,7 +68,7 @@ class History:
     made: int = 0
 
     def complete(self) -> None:
-        """Let the job complete a checkpoint, whose Kafka state may lie in a file."""
+        """Let the job complete a checkpoint, whose Kafka state may be in a file."""
         self.number += 1
         self.shared = [each for each in self.shared if self.draw.random() < 0.6]
         for _ in range(self.draw.randint(1, 2)):

@@ -191,23 +191,23 @@ def maintain(upkeep, replica):
 class TestOneDirectoryUnderTwoNames:
     def test_a_link_to_the_target_root_is_noticed(self, job):
         (job / "alias").symlink_to(job / "dcA")
-        refused(job, "would lie in its own source", lambda: sync(job, "dcA", "alias"))
+        refused(job, "would be in its own source", lambda: sync(job, "dcA", "alias"))
 
     def test_a_link_to_the_jobs_directory_is_noticed(self, job):
         (job / "dcB").mkdir()
         (job / "dcB" / JOB).symlink_to(job / "dcA" / JOB)
-        refused(job, "would lie in its own source")
+        refused(job, "would be in its own source")
 
     def test_a_replica_nested_in_its_source_by_a_link_is_noticed(self, job):
         (job / "alias").symlink_to(job / "dcA" / JOB / "shared")
-        refused(job, "would lie in its own source", lambda: sync(job, "dcA", "alias"))
+        refused(job, "would be in its own source", lambda: sync(job, "dcA", "alias"))
 
     def test_a_source_nested_in_the_replica_by_a_link_is_noticed(self, job):
         sync(job)
         inner = job / "dcB" / JOB / "kept" / JOB
         shutil.copytree(job / "dcA" / JOB, inner)
         (job / "alias").symlink_to(inner.parent)
-        refused(job, "would lie in its own source", lambda: sync(job, "alias", "dcB"))
+        refused(job, "would be in its own source", lambda: sync(job, "alias", "dcB"))
 
     def test_a_file_of_the_source_with_the_name_of_the_target_root_is_no_replica(self, job):
         (target,) = [path.name for path in (job / "dcA" / JOB / "shared").iterdir()][:1]
@@ -683,7 +683,7 @@ def test_a_manifest_or_journal_with_a_flipped_bit_counts_for_nothing(job, name, 
 @pytest.mark.parametrize("inner", ["", "/shared", "/chk-1", "/shared/deeper"])
 def test_a_target_root_in_a_replica_is_a_usage_error(job, inner):
     sync(job)
-    with pytest.raises(UsageError, match="is or lies in a replica"):
+    with pytest.raises(UsageError, match="is a replica, or in one"):
         sync(job, "dcA", f"dcB/{JOB}{inner}")
 
 

@@ -1,4 +1,4 @@
-"""The source is walked only if the replica may lie in it under another name."""
+"""The source is walked only if the replica may be in it under another name."""
 
 from __future__ import annotations
 

@@ -385,7 +385,7 @@ class TestTwoClustersOfOneName:
             conf,
         )
         assert failed.returncode == 6
-        assert "would lie in its own source" in failed.stderr
+        assert "would be in its own source" in failed.stderr
 
 
 def test_the_configuration_file_defines_how_each_cluster_is_reached(

@@ -392,7 +392,7 @@ def assert_restores_twice(
 
 
 def assert_stands_alone(refs: Sequence[Event], checkpoint: Path) -> None:
-    """Every file and directory that Flink reads in a replica lies in it, under one spelling."""
+    """Every file and directory that Flink reads in a replica is in it, under one spelling."""
     root = f"file:{checkpoint.parent}/"
     paths = [row["path"] for row in refs if "path" in row]
     directories = [
@@ -469,7 +469,7 @@ def snapshot(directory: Path) -> dict[str, tuple[int, int]]:
 
 @contextlib.contextmanager
 def moved_away(directory: Path) -> Iterator[None]:
-    """Nothing lies at `directory` in this block."""
+    """Nothing is at `directory` in this block."""
     away = directory.with_name(directory.name + " moved away")
     directory.rename(away)
     try:

@@ -37,7 +37,7 @@ class Replicated(NamedTuple):
 
     @property
     def root(self) -> str:
-        """The directory of B in which the replica lies."""
+        """The directory of B in which the replica is."""
         return str(self.later["replica"]).rpartition("/")[0]
 
     @property
@@ -131,7 +131,7 @@ def assert_verified(replicated: Replicated, *options: str) -> None:
 
 
 def assert_stands_alone(flink: Flink, replicated: Replicated) -> None:
-    """Every file that Flink's own loader finds in the checkpoint lies in the replica."""
+    """Every file that Flink's own loader finds in the checkpoint is in the replica."""
     paths = [row["path"] for row in flink.refs(replicated.checkpoint) if "path" in row]
     assert paths
     assert [path for path in paths if not path.startswith(f"{replicated.later['replica']}/")] == []

@@ -147,7 +147,7 @@ class Browser:
 
 @contextmanager
 def running(directory: Path) -> Iterator[Browser]:
-    """Run a browser whose profile lies in a directory."""
+    """Run a browser whose profile is in a directory."""
     to_read, to_write = os.pipe()
     from_read, from_write = os.pipe()
     start = [sys.executable, "-c", _START, str(to_read), str(from_write)]

@@ -65,7 +65,7 @@ def needs(metadata: Path, check_directories: bool = True) -> list[Need]:
 
 
 def needs_of(data: bytes, metadata: Path, check_directories: bool = True) -> list[Need]:
-    """The same where the `_metadata` that lies at a local path has these bytes."""
+    """The same where the `_metadata` that is at a local path has these bytes."""
     return _Reader(data, metadata.parent, check_directories).read()
 
 

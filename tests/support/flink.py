@@ -3,7 +3,7 @@
 `Flink` keeps one JVM a version that runs job after job, each on its own MiniCluster. `Flink.start`
 gives a job of its own process that goes on until it is stopped. Each process ends when its stdin
 closes, so none outlives the tests. Hadoop's client, pyspark's own, is on Flink's class path:
-checkpoints may lie at `hdfs://…` too.
+checkpoints may be at `hdfs://…` too.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class RunResult:
 
     @property
     def checkpoint_uris(self) -> list[str]:
-        """Every checkpoint that completed, whether or not it still lies there."""
+        """Every checkpoint that completed, whether or not it is still there."""
         return [str(row["path"]) for row in self._find("checkpoint")]
 
     @property
@@ -146,7 +146,7 @@ class RunResult:
 
     @property
     def checkpoints(self) -> list[Path]:
-        """As `checkpoint_uris`, of a job whose checkpoints lie on the local disk."""
+        """As `checkpoint_uris`, of a job whose checkpoints are on the local disk."""
         return [_local(uri) for uri in self.checkpoint_uris]
 
     @property

@@ -103,7 +103,7 @@ def metadata_of(number: int, files: Mapping[str, int], version: int = 6) -> byte
 def write_merged(
     root: Path, number: int, lengths: Mapping[str, int], segments: Mapping[str, tuple[int, int]]
 ) -> Path:
-    """A checkpoint whose state lies in segments of merged files: `segments` is path below the job
+    """A checkpoint whose state is in segments of merged files: `segments` is path below the job
     to the offset and size that it references. The files have grown to these `lengths`.
     """
     for name, length in lengths.items():

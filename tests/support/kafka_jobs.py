@@ -34,7 +34,7 @@ def inline(data: bytes) -> Inline:
 
 
 def subtask(index: int, states: written.Stream, delegate: Stream) -> Subtask:
-    """A subtask whose operator state lies in `delegate`."""
+    """A subtask whose operator state is in `delegate`."""
     lists = tuple((name, 0, offsets) for name, offsets in states.offsets.items())
     directories = ("file:/t/taskowned", "file:/t/shared") if isinstance(delegate, Segment) else None
     return Subtask(index, OperatorState(lists, delegate, directories))

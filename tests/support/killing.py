@@ -145,7 +145,7 @@ class RunningJob:
 
 
 class Place(ABC):
-    """Where a replica lies, seen by other means than the tool's own."""
+    """Where a replica is, seen by other means than the tool's own."""
 
     @abstractmethod
     def names(self, directory: str) -> list[str]:
@@ -178,7 +178,7 @@ class Place(ABC):
         return sorted(int(name.removeprefix("chk-")) for name in names)
 
     def copied(self) -> frozenset[str]:
-        """What lies in the directory that has most of the files, whole or not."""
+        """What is in the directory that has most of the files, whole or not."""
         return frozenset(self.names("shared"))
 
 

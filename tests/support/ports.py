@@ -1,6 +1,6 @@
 """Ports of the loopback interface for servers that are started by number, or once more at it.
 
-They lie outside of the range from which the kernel takes a port for a connection and for a server
+They are outside of the range from which the kernel takes a port for a connection and for a server
 that names none. A port of that range is free only now: before the server listens, or while it is
 stopped, a connection of any process may begin there. It is given only where no other one is left:
 there are machines whose kernel takes all.

@@ -81,7 +81,7 @@ def silent(_line: str) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What lies on the disk, and a run there that is to be interrupted.
+    """What is on the disk, and a run there that is to be interrupted.
 
     `is_idle` returns whether a report means that there was nothing to do, `leftover` which paths a
     death may leave for ever. Only the lease of the `earlier` replica may be taken. Of a run whose
@@ -177,7 +177,7 @@ def record_run(disk: SimulatedDisk, run: Callable[[], object]) -> list[State]:
 
 
 class Judge:
-    """Knows what may lie on the disk of a scenario at any moment, and what must in the end."""
+    """Knows what may be on the disk of a scenario at any moment, and what must in the end."""
 
     def __init__(self, scenario: Scenario, end: State) -> None:
         self.scenario, self.replica = scenario, scenario.replica

@@ -58,7 +58,7 @@ class StandaloneError(Exception):
 
 
 class StandaloneCluster:
-    """One master and some workers of one core and 1 GiB each; what they write lies in the
+    """One master and some workers of one core and 1 GiB each; what they write is in the
     directory.
 
     Workers are known by their number in the order of their start; a number is not used again.

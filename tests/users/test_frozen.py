@@ -37,7 +37,7 @@ SEALED = {"promoted", "promoted-packed"}
 
 @pytest.fixture(params=frozen.archives())
 def state(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a state, whose replica and source lie in place."""
+    """The name of a state, whose replica and source are in place."""
     with frozen.unpacked(request.param):
         yield request.param.rpartition("/")[2]
 

@@ -106,7 +106,7 @@ def test_a_job_without_a_checkpoint_is_waited_for(tmp_path, content):
 def test_a_file_as_source_is_reported_as_one(data, command):
     words = [*command.split(), data / "dcA" / JOB / "shared" / "a"]
     ended = run(*words, *([] if command == "inspect" else [data / "dcC"]))
-    assert (ended.code, "is a file, or lies below one. SOURCE" in ended.message) == (10, True)
+    assert (ended.code, "is a file, or is below one. SOURCE" in ended.message) == (10, True)
 
 
 @pytest.mark.parametrize("name", ["chk-1", f"chk-1/{METADATA}"])
@@ -280,7 +280,7 @@ def test_a_path_in_a_replica_names_the_replica(data, command, inner):
     replica = data / "dcB" / JOB
     ended = run(*command.split(), replica / inner)
     assert ended.code == 10
-    assert f"It lies in the replica file:{replica}: give that" in ended.message
+    assert f"It is in the replica file:{replica}: give that" in ended.message
     assert not list(replica.rglob("*/.cpreplicate/lease"))
 
 
@@ -420,7 +420,7 @@ def test_a_table_for_another_filesystem_is_not_checked_against_this_one(data):
 
 
 def test_a_checkpoint_with_the_name_of_a_job_hides_nothing(tmp_path):
-    """A job's directory with a checkpoint is one, whatever else lies in it."""
+    """A job's directory with a checkpoint is one, whatever else is in it."""
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     (tmp_path / "dcA" / JOB / NEXT_JOB).mkdir()
     assert run("sync", tmp_path / "dcA" / JOB, tmp_path / "dcB").code == 0

@@ -99,7 +99,7 @@ class Handles:
         """
         starts = self._path_start[rows]
         in_order = np.argsort(starts, kind="stable")
-        bounds = np.empty(2 * len(rows), np.int64)  # of each path, and of what lies between them
+        bounds = np.empty(2 * len(rows), np.int64)  # of each path, and of what is between them
         bounds[0::2] = starts[in_order]
         bounds[1::2] = bounds[0::2] + self._path_length[rows][in_order]
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(self._paths)]
@@ -144,7 +144,7 @@ class Handles:
     def _paths_of(self, rows: slice | Column) -> list[str | None]:
         """Return the paths of some rows.
 
-        They are decoded as one text where they lie side by side and are ASCII. A call for each
+        They are decoded as one text where they are side by side and are ASCII. A call for each
         costs more than all else.
         """
         start, length = self._path_start[rows], self._path_length[rows].astype(np.int64)

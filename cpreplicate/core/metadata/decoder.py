@@ -56,7 +56,7 @@ _NO_FILE = _Shape(0, None, 0, 0)
 def decode(
     data: bytes | BinaryIO, base_uri: str, window: int = WINDOW, flush: int = FLUSH
 ) -> Metadata:
-    """Decode a `_metadata` that lies in the directory `base_uri`.
+    """Decode a `_metadata` that is in the directory `base_uri`.
 
     `data` is its bytes, or a seekable stream that is read through a window of `window` bytes. At
     most `flush` handles are collected before they are moved to the result. No filesystem is
@@ -221,7 +221,7 @@ class _Decoder:
             self._channels(handle.CHANNEL_OUT, (2, 4))
 
     def _operator_state(self, state: int) -> None:
-        """Read where the named states of an operator lie, and the handle that holds them."""
+        """Read where the named states of an operator are, and the handle that holds them."""
         window = self._in
         window.ahead()
         kind = window.u8()

@@ -11,7 +11,7 @@ from cpreplicate.core.metadata.handle import Operator
 
 @dataclass(frozen=True)
 class Metadata:
-    """A decoded `_metadata` of `length` bytes, which lies in the directory `base_uri`.
+    """A decoded `_metadata` of `length` bytes, which is in the directory `base_uri`.
 
     `inline_bytes` counts byte-stream handles and in-memory changelog increments; `changelog` and
     `file_merging` are True if any handle is of those kinds. `operator_states` are pairs

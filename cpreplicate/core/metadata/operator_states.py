@@ -15,7 +15,7 @@ from cpreplicate.core.metadata.handle import COORDINATOR, INLINE, Handle
 from cpreplicate.core.metadata.model import Metadata
 from cpreplicate.core.metadata.window import WINDOW, Window
 
-_MOST_BYTES = 8 << 20  # of one inline state, and of the offsets of one list: they lie in a window
+_MOST_BYTES = 8 << 20  # of one inline state, and of the offsets of one list: they are in a window
 _MERGED = 17
 
 
@@ -23,7 +23,7 @@ class ListStates(NamedTuple):
     """The list states of a subtask that were asked for, as one operator state handle records them.
 
     `offsets` are those of the elements of each state, in the stream that `handle` is of, None if
-    they take more than 8 MiB. `inline` are the bytes of the stream where they lie in the
+    they take more than 8 MiB. `inline` are the bytes of the stream where they are in the
     `_metadata`. `handle` is None if there is no stream. `places` are the bytes in the file at which
     the offsets of each state begin.
     """

@@ -85,7 +85,7 @@ class Moves(NamedTuple):
     `place` returns what the places of files begin with from what their recorded paths do, or None
     where each file is to be asked for. `spell` returns the spelling of such a beginning.
     `are_single` returns which of some places need another spelling. The `members` are parts of
-    files that lie below `root`.
+    files that are below `root`.
     """
 
     place: Callable[[str], str | None]
@@ -124,7 +124,7 @@ def _pieces(
     handles, copied = metadata.handles, 0
     for rows in _blocks(handles):
         starts, ends = handles.start[rows], (handles.start + handles.length)[rows]
-        if len(rows) == 1:  # much may lie before it, such as inline state
+        if len(rows) == 1:  # much may be before it, such as inline state
             yield from source.between(copied, int(starts[0]))
             copied = int(starts[0])
         original = source.read(copied, int(ends[-1]) - copied)
@@ -135,7 +135,7 @@ def _pieces(
 
 
 def _blocks(handles: Handles) -> Iterator[Numbers]:
-    """Yield the rows of handles that name files, in groups that lie within a chunk."""
+    """Yield the rows of handles that name files, in groups that are within a chunk."""
     rows = handles.named()
     ends = (handles.start + handles.length)[rows]
     first = copied = 0

@@ -64,7 +64,7 @@ class Window:
     def ahead(self) -> None:
         """Fill the buffer to at least `MARGIN` bytes, or all that are left.
 
-        The fields that are read next then lie in one buffer.
+        The fields that are read next then are in one buffer.
         """
         if self.position > self._safe:
             self._load(self.base + self.position)

@@ -20,7 +20,7 @@ _SHOWN = 5  # names in a message
 
 
 def refuse_replica_as_root(target_root: str, job: str, storage: Reading) -> None:
-    """Raise `UsageError` if TARGET_ROOT is, or lies in, a replica or is a job's directory.
+    """Raise `UsageError` if TARGET_ROOT is a replica, is in one, or is a job's directory.
 
     The new replica would be nested in it. Costs a stat of each directory above TARGET_ROOT, and one
     listing more if TARGET_ROOT has the name of the job. On an object store, only TARGET_ROOT itself
@@ -29,7 +29,7 @@ def refuse_replica_as_root(target_root: str, job: str, storage: Reading) -> None
     directories = islice(uri.upwards(target_root), None if storage.has_directories else 1)
     replica = next((path for path in directories if _is_replica(path, storage)), None)
     if replica is not None:
-        problem, instead = f"or lies in a replica: {replica} holds {OWN}", uri.parent(replica)
+        problem, instead = f"a replica, or in one: {replica} holds {OWN}", uri.parent(replica)
     elif uri.name(target_root) == job and _holds_checkpoints(target_root, storage):
         problem = "the directory of this job: it holds checkpoints"
         instead = "a directory that only cpreplicate writes"
@@ -59,7 +59,7 @@ def refuse_no_replica(root: str, side: Side) -> None:
     try:
         children = storage.list(root)
     except NotADirectoryError as error:
-        raise NotThere(f"{root} is not there: a file lies above it. {_REPLICA}") from error
+        raise NotThere(f"{root} is not there: a file is above it. {_REPLICA}") from error
     if any(child.name == OWN for child in children):
         return  # its marker is damaged, lost, or behind a link
     _refuse_target_root(root, children, storage)
@@ -71,7 +71,7 @@ def refuse_no_replica(root: str, side: Side) -> None:
 
 
 def inside_replica(path: str, side: Side) -> str | None:
-    """Return which replica to give instead of a path in it, or None if it lies in none."""
+    """Return which replica to give instead of a path in it, or None if it is in none."""
     return _inside(path, side.storage(path))
 
 
@@ -80,7 +80,7 @@ def _inside(path: str, storage: Reading) -> str | None:
     replica = None
     with suppress(PermissionError):  # rights may begin below
         replica = next((each for each in above if _is_replica(each, storage)), None)
-    return None if replica is None else f"It lies in the replica {replica}: give that"
+    return None if replica is None else f"It is in the replica {replica}: give that"
 
 
 def _refuse_target_root(root: str, children: Sequence[FileStatus], storage: Reading) -> None:

@@ -75,7 +75,7 @@ def _refuse_overlap(subject: Case) -> None:
     overlaps = path == root or uri.below(path, root) or uri.below(root, path)
     if overlaps and sides.source.identity(subject.job_root) == sides.target.identity(replica.root):
         raise Refused(
-            f"the replica {replica.root} would lie in its own source {subject.job_root}. Give"
+            f"the replica {replica.root} would be in its own source {subject.job_root}. Give"
             " another TARGET_ROOT"
         )
     with contextlib.suppress(OSError, UsageError):  # the source has checks of its own
@@ -243,7 +243,7 @@ def _remove(storage: Storage, directory: str) -> None:
 def _same_place(subject: Case, probe: _Probe) -> Result | None:
     """Return a failure if the probe can be read through the source's connection.
 
-    Then the replica would be its own source, or lie in it, under another name.
+    Then the replica would be its own source, or be in it, under another name.
     """
     state, side = subject.source_state, subject.request.sides.source
     if state is None:
@@ -257,7 +257,7 @@ def _same_place(subject: Case, probe: _Probe) -> Result | None:
     except Refused:
         return failure(
             f"{subject.request.target_root} can be read at the source, under another name: the"
-            f" replica would be {state.source.root} itself, or lie in it",
+            f" replica would be {state.source.root} itself, or be in it",
             "Give another TARGET_ROOT",
             _REFUSED,
         )

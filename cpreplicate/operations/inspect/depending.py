@@ -22,7 +22,7 @@ class Dependency(NamedTuple):
     """Files of another job, or of a place that is laid out like no job's.
 
     `jobs` are the ids of the jobs, none if they are not known. `is_own`: it is the changelog of the
-    job itself, which Flink keeps elsewhere. `is_in_replica`: the files lie in this replica, so that
+    job itself, which Flink keeps elsewhere. `is_in_replica`: the files are in this replica, so that
     the directory of the other job is not needed.
     """
 

@@ -18,7 +18,7 @@ _OF_NAME = 40  # characters in the name of the temporary file, of which a filesy
 
 
 def replica_around(path: str) -> str | None:
-    """Return the replica that a local file would lie in, None if it would lie in none.
+    """Return the replica that a local file would be in, None if it would be in none.
 
     A replica has only the files that cpreplicate recorded there. Symbolic links are followed, also
     one at `path`: who appends to it writes where it leads. Raises `OSError` if a

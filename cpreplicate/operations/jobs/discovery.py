@@ -22,7 +22,7 @@ _PATIENCE = 5.0  # seconds for which the others wait for a root
 
 
 class JobsUnder:
-    """The jobs whose directories lie below a root, the source of `template`; new ones included."""
+    """The jobs whose directories are below a root, the source of `template`; new ones included."""
 
     def __init__(
         self, template: SyncRequest, notify: Notify, shard: Shard = WHOLE, clock: Clock = MACHINE

@@ -402,7 +402,7 @@ class FlinkJobs:
 
 def _outside(job: RunningJob, path: str) -> str:
     return (
-        f"the job {job.job_id} reports {path}, which lies outside the source's roots. Nothing was"
+        f"the job {job.job_id} reports {path}, which is outside the source's roots. Nothing was"
         " read from there. If the job writes there, name the directory with --source-root"
     )
 

@@ -186,13 +186,13 @@ def jobs_under(root: str, side: Side) -> list[str]:
         found += [name for name in others if _holds_checkpoints(uri.join(root, name), side)]
     if not found and is_job:
         raise NoJob(
-            f"no job's directory lies below the root {root}: it is one itself, and holds"
+            f"no job's directory is below the root {root}: it is one itself, and holds"
             f" checkpoints. Give {uri.parent(root)} as the root, or this directory as SOURCE"
         )
     if not found:
         raise NotThere(
             "no job's directory, named by 32 hexadecimal digits or with checkpoints right in it,"
-            f" lies below the root {root}. Check the path of the root"
+            f" is below the root {root}. Check the path of the root"
         )
     return sorted(uri.join(root, name) for name in found)
 
@@ -203,7 +203,7 @@ def _may_be_a_job(name: str) -> bool:
 
 
 def _holds_checkpoints(directory: str, side: Side) -> bool:
-    """Return whether checkpoints lie right in a directory. Raises `Transient`.
+    """Return whether checkpoints are directly in a directory. Raises `Transient`.
 
     One that cannot be read otherwise concerns no job that is known.
     """
@@ -221,5 +221,5 @@ def _children(root: str, side: Side) -> Sequence[FileStatus]:
         return side.storage(root).list(root)
     except NotADirectoryError as error:
         raise NoJob(
-            f"the root {root} is a file, or lies below one. Check the path of the root"
+            f"the root {root} is a file, or is below one. Check the path of the root"
         ) from error

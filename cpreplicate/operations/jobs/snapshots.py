@@ -40,7 +40,7 @@ class Objects(Protocol):
 
 
 class Kept(NamedTuple):
-    """An object of ours as it lies in the namespace.
+    """An object of ours as it is in the namespace.
 
     `observed` is when its writer had looked at the replica, in seconds since the epoch.
     """

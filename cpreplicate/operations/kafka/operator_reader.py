@@ -27,7 +27,7 @@ _MOST_OF_OPERATOR = 64 << 20  # bytes of elements: over a million partitions
 
 
 class OperatorStates(NamedTuple):
-    """Where the states of one operator lie: its coordinator's, and the lists of its subtasks."""
+    """Where the states of one operator are: its coordinator's, and the lists of its subtasks."""
 
     operator: str
     coordinator: CoordinatorState | None
@@ -88,7 +88,7 @@ class OperatorReader:
     def operators(
         self, data: bytes | BinaryIO, names: frozenset[str] | None
     ) -> Iterator[OperatorStates]:
-        """Yield where the states of each operator lie that has list states, or a coordinator.
+        """Yield where the states are of each operator that has list states, or a coordinator.
 
         `data` is the `_metadata`. Without `names`, all lists of a subtask are given.
         """
@@ -126,12 +126,12 @@ class OperatorReader:
         yield from zip(others, self._streams(others), strict=True)
 
     def _streams(self, lists: Sequence[ListStates]) -> list[bytes]:
-        """Return the streams of states that lie in files, many of which are read at once."""
+        """Return the streams of states that are in files, many of which are read at once."""
         if not lists:
             return []
         if not self.with_files:
             count = "a file" if len(lists) == 1 else f"{len(lists)} files"
-            raise Unreadable(f"its state lies in {count}, which --positions reads")
+            raise Unreadable(f"its state is in {count}, which --positions reads")
         parts = [self._part_of(states) for states in lists]
         sides, places = Sides(self.side, self.side), [part.file for part in parts]
         with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
@@ -146,7 +146,7 @@ class OperatorReader:
         file = Uris(self.file.metadata.base_uri, self.remaps)[handle.path]
         allowed = {uri.filesystem(self.file.uri), *(uri.filesystem(to) for _, to in self.remaps)}
         if uri.filesystem(file) not in allowed:
-            raise Unreadable(f"its state lies in {file}, on another filesystem")
+            raise Unreadable(f"its state is in {file}, on another filesystem")
         start = handle.position or 0
         return _Part(file, start, start + handle.size)
 
@@ -156,7 +156,7 @@ class OperatorReader:
                 opened.seek(part.start, io.SEEK_SET)
                 data = opened.read(part.end - part.start)
         except FileNotFoundError as error:
-            raise Unreadable(f"its state lies in {part.file}, which is not there") from error
+            raise Unreadable(f"its state is in {part.file}, which is not there") from error
         if len(data) < part.end - part.start:
             raise Unreadable(f"{part.file} ends before its state does")
         return data

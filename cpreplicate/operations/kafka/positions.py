@@ -1,6 +1,6 @@
 """Positions in sources and pending transactions of sinks, as a checkpoint holds them.
 
-They lie in the `_metadata`, or in small files that it names. Decoders of other connectors than
+They are in the `_metadata`, or in small files that it names. Decoders of other connectors than
 Kafka's are found by the entry point `cpreplicate.positions`.
 """
 
@@ -55,7 +55,7 @@ def positions_of(
 ) -> CheckpointPositions | None:
     """Return the positions and pending transactions of a checkpoint.
 
-    Unless `is_listed`, nothing is read that is not in memory: what lies in other files is `unread`,
+    Unless `is_listed`, nothing is read that is not in memory: what is in other files is `unread`,
     and of a `_metadata` that is not in memory nothing is returned. What cannot be read is `unread`.
     """
     if not is_listed and file.in_memory is None:

@@ -1,7 +1,7 @@
 """`rebase`: write a derived checkpoint, for a job that starts at another Kafka.
 
 It is the same checkpoint with other positions, topics or servers, or without pending transactions.
-It references the files of the replica, and lies beside the replica's own checkpoints, which stay as
+It references the files of the replica, and is beside the replica's own checkpoints, which stay as
 they are.
 """
 
@@ -176,7 +176,7 @@ def _forget(change: Change, checkpoint: CommittedCheckpoint) -> list[str]:
 
 
 def _proven(paths: Sequence[str], change: Change) -> list[str]:
-    """Return those of these paths at which lies what is recorded: the others may be another's."""
+    """Return the paths that have what is recorded there: the others may be another's."""
     asked = texts(paths)
     lengths = change.replica.lengths_of(asked, asked).at(asked)
     is_there = lengths >= 0
@@ -339,7 +339,7 @@ def _write(planned: _Planned, change: Change) -> Rebase:
 
 
 def _refuse_files_of_others(replica: Replica, ledger: Ledger, name: str) -> None:
-    """Raise `Refused` if files of another program lie where the derived checkpoint is to be."""
+    """Raise `Refused` if files of another program are where the derived checkpoint is to be."""
     refuse_links([name], replica)
     if others := _others_in(name, replica, ledger):
         raise Refused(

@@ -143,9 +143,9 @@ def keeping_what_is_equal(work: Work) -> Compared:
 
 
 class _Pair(NamedTuple):
-    """A copy, the content of its source, None if that is gone, and of what lies at its target.
+    """A copy, the content of its source, None if that is gone, and of what is at its target.
 
-    `beginning` is that of a merged file at the source, as much of it as lies at the target.
+    `beginning` is that of a merged file at the source, as much of it as is at the target.
     """
 
     action: Action

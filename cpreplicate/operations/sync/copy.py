@@ -84,11 +84,11 @@ def _as_written(work: Work, plan: Plan, outcomes: Sequence[Outcome]) -> Executed
     if not outcomes:
         return Executed(plan, plan.members)
     plain = [outcome for outcome in outcomes if outcome.pack is None]
-    files = _as_they_lie(work, plain)
+    files = _as_found(work, plain)
     members = MemberTable.of(dict(_members(outcomes, work.replica)))
     if not members:
         return Executed(plan, plan.members, files)
-    lengths, unused = _packs_as_they_lie(members, work)
+    lengths, unused = _packs_as_found(members, work)
     return Executed(plan, MemberTable.merged([plan.members, members]), files, lengths, unused)
 
 
@@ -198,7 +198,7 @@ def _members(outcomes: Iterable[Outcome], replica: Replica) -> Iterator[tuple[st
             yield path, Member(pack, outcome.offset, outcome.bytes, outcome.crc32c)
 
 
-def _packs_as_they_lie(members: MemberTable, work: Work) -> tuple[dict[str, int], tuple[str, ...]]:
+def _packs_as_found(members: MemberTable, work: Work) -> tuple[dict[str, int], tuple[str, ...]]:
     """Return the length of each pack of these members, and the packs of the run without members.
 
     Raises `CopyFailed` if a pack does not end where its last member ends, which may be one of a
@@ -228,11 +228,11 @@ def _not_as_written(wrong: Sequence[str]) -> str:
     )
 
 
-def _as_they_lie(work: Work, outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
+def _as_found(work: Work, outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
     """Return the outcomes by URI, after each copy was found at the target with the length written.
 
     A merged file may have another length, if two attempts at it raced (speculation, an executor
-    that was considered lost). Both attempts are long enough. It is not known which of them lies
+    that was considered lost). Both attempts are long enough. It is not known which of them is
     there, so its CRC32C is not known either.
     """
     targets = without(texts(row.target for row in work.plan.copies), texts(work.plan.packed))
@@ -240,23 +240,23 @@ def _as_they_lie(work: Work, outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
     files = needed.take(rows_of(targets, needed.paths))
     lengths = work.replica.lengths_of(targets, needed.paths).at(targets)
     least = np.where(files.is_segment, files.extents, _NO_OTHER_LENGTH)
-    lies = {
+    written = {
         work.replica.uri_of(path): pair
         for path, *pair in zip(targets.to_pylist(), lengths.tolist(), least.tolist(), strict=True)
     }
-    lying, wrong = [], []
+    kept, wrong = [], []
     for outcome in outcomes:
-        length, shortest = lies[outcome.target]
+        length, shortest = written[outcome.target]
         if length != outcome.bytes and length >= shortest:
-            lying.append(outcome._replace(bytes=length, crc32c=None))
+            kept.append(outcome._replace(bytes=length, crc32c=None))
             continue
-        lying.append(outcome)
+        kept.append(outcome)
         if length != outcome.bytes:
             count = length if length >= 0 else None
             wrong.append(f"{outcome.target} has {count} bytes after {outcome.bytes} were written")
     if wrong:
         raise CopyFailed(_not_as_written(wrong))
-    return {outcome.target: outcome for outcome in lying}
+    return {outcome.target: outcome for outcome in kept}
 
 
 def _raise_if_incomplete(

@@ -23,7 +23,7 @@ def replica_root(request: SyncRequest) -> str:
 
 
 def likely_root(request: SyncRequest) -> str:
-    """Return where a new replica of a request would lie, without a look at the target."""
+    """Return where a new replica of a request would be, without a look at the target."""
     root = job_root(request.source)
     named = named_source(request, root, is_savepoint_name(uri.name(root)))
     return uri.join(request.target_root, named.likely)

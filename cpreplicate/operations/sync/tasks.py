@@ -48,7 +48,7 @@ def soonest_first(files: FileTable, checkpoint: str) -> Numbers:
 
 
 def is_own(files: FileTable, checkpoint: str) -> Numbers:
-    """Return which files lie in the directory of their checkpoint."""
+    """Return which files are in the directory of their checkpoint."""
     own: Numbers = pc.starts_with(files.paths, f"{checkpoint}/").to_numpy(zero_copy_only=False)
     return own
 

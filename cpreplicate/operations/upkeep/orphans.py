@@ -47,7 +47,7 @@ _OTHER_LENGTH = "it has another length than cpreplicate wrote"
 
 @dataclass(frozen=True)
 class Found:
-    """The orphans of a replica, and what else lies under it.
+    """The orphans of a replica, and what else is under it.
 
     `files` is how many files it has in all. `left` is path to why it is not touched. `directories`
     hold only orphans.

@@ -50,7 +50,7 @@ _PIECE = 4 << 20  # bytes
 class RelocateRequest:
     """What to rewrite and how.
 
-    `root` is where Flink will find the replica, by default where it lies. `moved_from` is where it
+    `root` is where Flink will find the replica, by default where it is. `moved_from` is where it
     was before, by default derived from the paths themselves. `unpack`: write the members of packs
     as files of their own.
     """
@@ -127,7 +127,7 @@ def relocate(request: RelocateRequest, notify: Notify) -> Relocation:
     Each `_metadata` is replaced atomically, after all checkpoints were found complete. The former
     ones are kept until all are replaced and read back. With `unpack`, all checkpoints are
     rewritten. Raises `Refused`, having changed nothing, if a file is missing, or it is not certain
-    where it lies.
+    where it is.
     """
     replica = Replica(request.replica, request.side)
     refuse_no_replica(replica.root, replica.side)
@@ -290,7 +290,7 @@ def _one(replica: Replica, name: str, request: RelocateRequest, completed: float
     packed = unpack.packed_files(file, files, layout) if request.unpack else None
     remaining = unpack.without_packs(files, layout, packed) if packed is not None else files
     has_packs = packed is None and any(is_pack(layout.place(path)) for path in files.files)
-    # what a derived checkpoint references lies in the directories of others
+    # what a derived checkpoint references is in the directories of others
     paths = "absolute" if is_derived(name) else request.paths
     return _Work(
         name,
@@ -308,7 +308,7 @@ def _one(replica: Replica, name: str, request: RelocateRequest, completed: float
 def _former_roots(files: Closure, replica: Replica, request: RelocateRequest) -> Iterator[str]:
     """Yield the root that the replica was moved from, if it was.
 
-    Below it lie all files that the replica references outside itself.
+    Below it are all files that the replica references outside itself.
     """
     elsewhere = [
         path

@@ -217,7 +217,7 @@ def _missing(
 def _is_ours(
     status: FileStatus, path: str, member: Member, replica: Replica, ledger: Ledger
 ) -> bool:
-    """Return whether cpreplicate wrote what lies where a packed file is to be written.
+    """Return whether cpreplicate wrote what is where a packed file is to be written.
 
     Where it is only recorded that a run was about to write there, which died, its content decides.
     """
@@ -233,7 +233,7 @@ def _is_file(status: FileStatus) -> bool:
 
 
 def _occupants(replica: Replica, paths: Iterable[str]) -> dict[str, FileStatus]:
-    """Return what lies now in the directories of some paths, links and directories included."""
+    """Return what is now in the directories of some paths, links and directories included."""
     directories = uri.directories(paths)
     refuse_links(directories, replica)
     replica.present(directories)  # the holder of the lease removes unfinished files by this

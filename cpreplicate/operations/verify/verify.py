@@ -330,7 +330,7 @@ def _refuse_only_adopted(replica: Replica, state: State | str) -> None:
 
 
 def _refuse_links(replica: Replica, checkpoint: CommittedCheckpoint) -> None:
-    """Raise `Refused` if files of the replica are reached through a link: they lie elsewhere."""
+    """Raise `Refused` if files of the replica are reached through a link: they are elsewhere."""
     for name in replica_state.links(replica):
         raise Refused(ownership.of_link(replica.uri_of(name)))
     refuse_links(directories(checkpoint.files.paths), replica)

@@ -1,4 +1,4 @@
-"""The list states of operators are found where they lie, through any window."""
+"""The list states of operators are found where they are, through any window."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""What is deleted lies in the replica, by its real place; how many, and until when, is bounded."""
+"""What is deleted is in the replica, by its real place; how many, and until when, is bounded."""
 
 import errno
 import time

@@ -1,4 +1,4 @@
-"""Positions and transactions are those of the checkpoint, wherever its states lie."""
+"""Positions and transactions are those of the checkpoint, wherever its states are."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_without_the_option_no_file_is_read_and_that_is_said(tmp_path):
     found = found_in(checkpoint, is_listed=False)
     assert found.positions == ()
     assert [each.reason for each in found.unread] == [
-        "its state lies in 5 files, which --positions reads"
+        "its state is in 5 files, which --positions reads"
     ]
 
 
@@ -105,7 +105,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
     (checkpoint / "state-3").unlink()
     (unread,) = found_in(checkpoint).unread
     assert unread.operator == OPERATOR
-    assert unread.reason == f"its state lies in file:{checkpoint}/state-3, which is not there"
+    assert unread.reason == f"its state is in file:{checkpoint}/state-3, which is not there"
 
 
 def test_a_file_that_is_too_short_is_named(tmp_path):

@@ -199,7 +199,7 @@ def test_the_name_that_a_sync_recorded_is_shown_with_the_id(root):
 def test_a_path_in_a_replica_is_none_and_the_replica_is_named(root, inner):
     done = run("status", root / "dcB" / ORDERS / inner)
     assert done.code == NOT_THERE
-    assert f"It lies in the replica file:{root}/dcB/{ORDERS}: give that" in done.message
+    assert f"It is in the replica file:{root}/dcB/{ORDERS}: give that" in done.message
 
 
 def test_a_file_holds_no_replica(root):

@@ -316,7 +316,7 @@ class TestWhatWasReplaced:
 
 
 class TestWhatIsOurs:
-    """It is copied again, whatever lies there."""
+    """It is copied again, whatever is there."""
 
     def test_what_a_checkpoint_references_whose_manifest_was_lost(self, tmp_path, replica):
         (replica / ".cpreplicate/chk-1.parquet").unlink()

@@ -53,7 +53,7 @@ def recorded_elsewhere(actual: Path, recorded: str, files: dict[str, int] = FILE
         ("file:{0}/srv/flink/ckpt", "copy/flink/ckpt", "--remap file:{0}/srv=file:{0}/copy"),
         ("file:{0}/srv/flink/ckpt", "mounted", "--remap file:{0}/srv/flink/ckpt=file:{0}/mounted"),
         ("file:/a/{1}/copy/ckpt", "copy/ckpt", "--remap file:/a=file:{2}"),
-        # The shortest pair would map what lies at the source, too:
+        # The shortest pair would map what is at the source, too:
         ("file:{0}/flink/ckpt", "copy/flink/ckpt", "--remap file:{0}/flink=file:{0}/copy/flink"),
     ],
 )

@@ -670,7 +670,7 @@ def test_a_target_root_that_is_a_replica_is_refused_and_the_right_one_named(pair
     before = corpus.tree(pair.target)
     with pytest.raises(
         UsageError,
-        match=rf"lies in a replica: .* holds \.cpreplicate\. .* Give file:{pair.target} instead",
+        match=rf"a replica, or in one: .* \.cpreplicate\. .* Give file:{pair.target} instead",
     ):
         verb(replace(pair.request(number), target_root=f"file:{pair.replica}"))
     assert corpus.tree(pair.target) == before

@@ -1,4 +1,4 @@
-"""A replica is rewritten where it lies, or where it was moved to, with no source at hand."""
+"""A replica is rewritten where it is, or where it was moved to, with no source at hand."""
 
 import json
 import shutil

@@ -80,12 +80,12 @@ def source_of_job(job: RunningJob, origin: FlinkControl) -> str:
 def sync_of(template: SyncRequest, place: str, name: str) -> SyncRequest:
     """Return the request of a round: `place` is as the JobManager names it.
 
-    Raises `Refused` if that lies outside of the roots that may be read.
+    Raises `Refused` if that is outside of the roots that may be read.
     """
     path = uri.remap(place, template.remaps)
     if is_outside_roots(path, template):
         raise Refused(
-            f"{path} lies outside the source's roots. Nothing was read from there. If the job"
+            f"{path} is outside the source's roots. Nothing was read from there. If the job"
             " writes there, name the directory with --source-root"
         )
     return replace(template, source=path, name=name)

@@ -64,7 +64,7 @@ from cpreplicate.protocol.replica_state import State
 class Copied(NamedTuple):
     """What the run has copied of a checkpoint before it was planned, by the path in the replica.
 
-    `plain` are files, and `packed` members of packs. At the paths that were `begun` lies what this
+    `plain` are files, and `packed` members of packs. At the paths that were `begun` is what this
     run has written, or nothing.
     """
 
@@ -282,8 +282,7 @@ def _kept_beside(
 
 
 def _unproven(gone: Sequence[Committed], present: Lengths, ledger: Ledger) -> Texts:
-    """Return the paths of these checkpoints at which files lie that no record lists with their
-    length.
+    """Return the paths of these checkpoints with files that no record lists with their length.
 
     Another program may have written them. What was never recorded is as of `Ledger.of_others`.
     """
@@ -307,21 +306,21 @@ def _warnings_of_replaced(paths: Sequence[str]) -> Iterator[str]:
 def _strangers(
     copies: Sequence[Action], present: Mapping[str, int], ledger: Ledger
 ) -> dict[str, int]:
-    """Return the targets of copies at which a file of another program lies, and its length."""
+    """Return the targets of copies at which there is a file of another program, and its length."""
     targets = texts(action.target for action in copies)
     is_there = rows_of(targets, Lengths.of(present).paths) >= 0
     return {path: present[path] for path in ledger.of_others(chosen(targets, is_there)).to_pylist()}
 
 
 def warnings_of_strangers(plan: Plan) -> Iterator[str]:
-    """Yield, for a dry run, a warning of the files of other programs where copies would lie.
+    """Yield, for a dry run, a warning of the files of other programs where copies would be.
 
     Only a sync compares their content.
     """
     if plan.strangers:
         yield (
             f"{len(plan.strangers)} files of the replica were not written by cpreplicate, as far"
-            " as it recorded, and lie where files would be copied. A sync compares them with the"
+            " as it recorded, and are where files would be copied. A sync compares them with the"
             " source's: it keeps them if they are equal, and is refused if one differs. They are"
             f" {some(sorted(plan.strangers))}"
         )

@@ -198,7 +198,7 @@ def error(search: Search, missing: Sequence[str], short: Sequence[str]) -> Sourc
     lacks = [f"{_count(len(missing))} missing"] if missing else []
     lacks += [f"{_count(len(short))} shorter than the checkpoint needs"] if short else []
     hint = (
-        " If the missing files lie elsewhere, name the place with --remap FROM=TO."
+        " If the missing files are elsewhere, name the place with --remap FROM=TO."
         if missing
         else ""
     )

@@ -58,7 +58,7 @@ def look_for_copies(plan: Plan, source_state: SourceState) -> tuple[str, ...]:
 
 
 def of_other_lengths(plan: Plan, source_state: SourceState) -> list[str]:
-    """Return the paths of copies at which a file of another program lies that has another length.
+    """Return the paths of copies at which there is a file of another program with another length.
 
     For a plan that is only shown: a sync compares the content.
     """

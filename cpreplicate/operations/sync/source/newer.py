@@ -185,7 +185,7 @@ class Following:
 
     @property
     def begun(self) -> Texts:
-        """The paths to which the run has begun to copy files. What lies there is its own."""
+        """The paths to which the run has begun to copy files. What is there is its own."""
         return concatenated(self._begun)
 
     @property

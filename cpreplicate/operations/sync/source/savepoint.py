@@ -44,7 +44,7 @@ def job_of_savepoint(request: SyncRequest, source: Source, metadata: Metadata) -
         if request.savepoint_of is not None:
             raise UsageError(
                 f"--job names the job of a savepoint, and {source.checkpoint} is a checkpoint,"
-                " which lies in the directory of its job. Leave out --job"
+                " which is in the directory of its job. Leave out --job"
             )
         return None
     name = source_name(request.sides.source, source.root)

@@ -208,7 +208,7 @@ def target_replica(source_state: SourceState) -> Replica:
     """Return the replica of this source. Raise `Refused` if one is in the other."""
     source, request = source_state.source, source_state.request
     sides, root = request.sides, replica_root_of(source_state)
-    # a source that is, or lies in, the directory of its own name is no source, whoever has that
+    # a source at or below the directory of its own name is no source, whoever has that
     for place in dict.fromkeys((uri.join(request.target_root, source.job), root)):
         _refuse_overlap(source, place, sides)
         replica = Replica(place, sides.target)
@@ -266,13 +266,13 @@ def warnings_of_unfinished(source: Source) -> Iterator[str]:
 
 
 def _refuse_overlap(source: Source, root: str, sides: Sides) -> None:
-    """Raise `Refused` if a replica and its source lie in each other, by their names."""
+    """Raise `Refused` if a replica and its source are in each other, by their names."""
     if sides.source.identity(source.checkpoint) != sides.target.identity(root):
         return
     for directory in (source.checkpoint, source.job_root):
         if directory is not None and _overlap(uri.local_path(directory), uri.local_path(root)):
             raise Refused(
-                f"the replica {root} would lie in its own source {directory}. Nothing was done."
+                f"the replica {root} would be in its own source {directory}. Nothing was done."
                 " Give another TARGET_ROOT"
             )
 

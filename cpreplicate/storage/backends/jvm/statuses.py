@@ -12,7 +12,7 @@ _DIRECTORY = 1  # FileStatusProto.FileType.FT_DIR
 
 
 class JavaStatus(NamedTuple):
-    """A `FileStatus` of Java. Its path includes the filesystem that the file lies on."""
+    """A `FileStatus` of Java. Its path includes the filesystem that the file is on."""
 
     path: str
     length: int

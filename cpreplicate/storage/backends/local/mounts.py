@@ -12,7 +12,7 @@ _ESCAPED = re.compile(rb"\\([0-7]{3})")  # space, tab, newline and backslash
 
 
 def are_in_one_mount(directory: str, other: str) -> bool:
-    """Return whether one mount holds both paths and all that lies below `directory`.
+    """Return whether one mount holds both paths and all that is below `directory`.
 
     Both are real paths. False if the mounts cannot be read. If True, a directory below `directory`
     is at or above `other` only if its path is: no bind mount gives it another name.
@@ -50,7 +50,7 @@ def _character(escaped: re.Match[bytes]) -> bytes:
 
 
 def mount_of(path: str, points: Iterable[str]) -> str | None:
-    """Return the mount point that a path lies at or below, the nearest one, None without any.
+    """Return the mount point that a path is at or below, the nearest one, None without any.
 
     If two paths have the same nearest mount point, the same mount holds both: also if that is
     hidden by another one, which was mounted over it or above it later.

@@ -23,7 +23,7 @@ import org.apache.flink.api.java.tuple.Tuple3;
 import org.apache.flink.core.io.InputStatus;
 import org.apache.flink.core.io.SimpleVersionedSerializer;
 
-/** Endless records (split, index, padding). Each split's offset lies in operator list state, the enumerator's in a coordinator's. */
+/** Endless records (split, index, padding). Each split's offset is in operator list state, the enumerator's in a coordinator's. */
 final class Generator implements Source<Tuple3<Integer, Long, byte[]>, Generator.Split, Integer> {
     private static final int BATCH = 20;
 
