@@ -88,14 +88,7 @@ class Namespace:
 
         call = getattr(self._api, verb)
         try:
-            return call(
-                _GROUP,
-                _VERSION,
-                self.name,
-                _PLURAL,
-                _request_timeout=_SECONDS,
-                **values,
-            )
+            return call(_GROUP, _VERSION, self.name, _PLURAL, _request_timeout=_SECONDS, **values)
         except ApiException as error:
             kind = _KINDS.get(error.status, Refused)
             raise kind(self._explained(error.status, error.body, error.reason)) from error

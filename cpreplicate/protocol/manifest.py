@@ -23,13 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from cpreplicate.core import uri
-from cpreplicate.core.ledger import (
-    NO_MEMBERS,
-    NO_PREFIXES,
-    LedgerTable,
-    MemberTable,
-    PrefixTable,
-)
+from cpreplicate.core.ledger import NO_MEMBERS, NO_PREFIXES, LedgerTable, MemberTable, PrefixTable
 from cpreplicate.core.packs import are_valid
 from cpreplicate.core.path_columns import Coded, Numbers, chosen, rows_of, texts
 from cpreplicate.core.placement import OWN, are_replica_paths, own_name

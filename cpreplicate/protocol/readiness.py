@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpreplicate.core.placement import METADATA, is_checkpoint
-from cpreplicate.errors import (
-    CpreplicateError,
-    NotThere,
-    Obstacle,
-    Obstructed,
-    Refused,
-)
+from cpreplicate.errors import CpreplicateError, NotThere, Obstacle, Obstructed, Refused
 from cpreplicate.protocol import census, json_files, ownership, seal
 from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.job_record import read_job_record

@@ -8,14 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cpreplicate.core.placement import (
-    CHECKPOINT_NAME,
-    FOREIGN,
-    METADATA,
-    OWN,
-    PACKED,
-    REBASED,
-)
+from cpreplicate.core.placement import CHECKPOINT_NAME, FOREIGN, METADATA, OWN, PACKED, REBASED
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import census, json_files, lease, manifest
 from cpreplicate.protocol.census import Census

@@ -174,10 +174,7 @@ class _Newest(NamedTuple):
 
 
 def _newest_among(
-    job_root: str,
-    children: Sequence[FileStatus],
-    storage: Reading,
-    unfinished: Collection[str],
+    job_root: str, children: Sequence[FileStatus], storage: Reading, unfinished: Collection[str]
 ) -> _Newest | None:
     """Return the newest completed checkpoints, or None if no listed one is complete.
 

@@ -40,11 +40,7 @@ def record_verification(replica: Replica, verified: Verified) -> None:
             f"{replica.root} has no marker of cpreplicate, so nothing is written there. The"
             " verification was not recorded. Verify without --record"
         )
-    fields = {
-        **verified._asdict(),
-        "metadata": list(verified.metadata),
-        **json_files.signature(),
-    }
+    fields = {**verified._asdict(), "metadata": list(verified.metadata), **json_files.signature()}
     path = replica.uri_of(f"{OWN}/{NAME}")
     storage = replica.side.storage(path, replica.root)  # without the lease: see above
     storage.put(path, lambda: [json_files.encoded(fields)])

@@ -137,12 +137,7 @@ def _is_tried_again(outcome: Outcome) -> bool:
 class _Counter(Watcher):
     """A watcher that counts finished work in the progress of the run."""
 
-    def __init__(
-        self,
-        progress: Progress,
-        actions: Sequence[Task],
-        done: Done | None,
-    ) -> None:
+    def __init__(self, progress: Progress, actions: Sequence[Task], done: Done | None) -> None:
         super().__init__()
         self._progress, self._done = progress, done
         self._actions, self._wanted = actions, current_wanted()

@@ -49,10 +49,7 @@ def source_and_target(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group(
     cls=groups.Commands,
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "max_content_width": 100,
-    },
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, "-V", "--version")
 @click.option("--debug", is_flag=True, expose_value=False, help="Print the traceback of an error.")
@@ -204,10 +201,7 @@ def _page_of_plan(path: str | None, request: SyncRequest) -> Callable[[Report], 
 
 
 def _shown_plan(
-    report: Report,
-    output: Any,
-    listing: Listing,
-    page_of: Callable[[Report], WritePage | None],
+    report: Report, output: Any, listing: Listing, page_of: Callable[[Report], WritePage | None]
 ) -> int:
     """Show a plan that is not carried out, then end as its sync would."""
     code = show_read(report, output, listing, page_of(report))

@@ -68,9 +68,7 @@ SWITCH = (
         kinds.FILE,
     ),
     basic(
-        "job-parallelism",
-        "The parallelism of the job. Default: that of the program.",
-        kinds.COUNT,
+        "job-parallelism", "The parallelism of the job. Default: that of the program.", kinds.COUNT
     ),
     basic(
         "origin-jar",
@@ -104,12 +102,7 @@ SWITCH = (
         "With --stop savepoint: its format, from Flink 1.15 on. Default: native.",
         kinds.choice("native", "canonical"),
     ),
-    basic(
-        "small",
-        "Stop the job once a round of copies was smaller.",
-        kinds.SIZE,
-        default="64MiB",
-    ),
+    basic("small", "Stop the job once a round of copies was smaller.", kinds.SIZE, default="64MiB"),
     basic(
         "most-rounds",
         "Stop the job after so many rounds, whatever the last one copied.",

@@ -183,9 +183,7 @@ class Change:
         self.ledger.prove(files)
 
     def delete(
-        self,
-        targets: Sequence[str] | Mapping[str, str],
-        files_per_check: int = FILES_PER_CHECK,
+        self, targets: Sequence[str] | Mapping[str, str], files_per_check: int = FILES_PER_CHECK
     ) -> list[str]:
         """Delete files of the replica, or move each to the path that it is mapped to.
 

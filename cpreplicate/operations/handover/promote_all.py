@@ -11,13 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
 from cpreplicate.core.notify import Notify, named
-from cpreplicate.errors import (
-    CpreplicateError,
-    Lagging,
-    LeaseHeld,
-    NotAtKafka,
-    NotThere,
-)
+from cpreplicate.errors import CpreplicateError, Lagging, LeaseHeld, NotAtKafka, NotThere
 from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
 from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.handover.promote import PromoteRequest, Promotion, promote

@@ -27,10 +27,7 @@ def write(references: References, file: str) -> ReferencesFile:
     `OSError`.
     """
     schema, rows = SCHEMA.with_metadata(_VERSION), 0
-    with (
-        replacing(file) as temporary,
-        _writer(str(temporary), Path(file).suffix, schema) as writer,
-    ):
+    with replacing(file) as temporary, _writer(str(temporary), Path(file).suffix, schema) as writer:
         for batch in references.batches():
             writer.write_batch(batch.replace_schema_metadata(_VERSION))
             rows += batch.num_rows

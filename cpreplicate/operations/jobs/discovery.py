@@ -127,10 +127,7 @@ class FleetJobs:
     """The jobs of a configuration, which is read again on request."""
 
     def __init__(
-        self,
-        read: Callable[[], Callable[[], list[Job]]],
-        notify: Notify,
-        shard: Shard = WHOLE,
+        self, read: Callable[[], Callable[[], list[Job]]], notify: Notify, shard: Shard = WHOLE
     ) -> None:
         self._read, self._notify, self._shard = read, notify, shard
         self._configured = read()

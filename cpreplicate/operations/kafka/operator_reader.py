@@ -11,11 +11,7 @@ from typing import BinaryIO, NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Uris
-from cpreplicate.core.metadata.operator_states import (
-    CoordinatorState,
-    ListStates,
-    operator_states,
-)
+from cpreplicate.core.metadata.operator_states import CoordinatorState, ListStates, operator_states
 from cpreplicate.core.positions.list_states import MOST_BYTES, elements
 from cpreplicate.core.positions.model import SourceState, Unreadable
 from cpreplicate.protocol.source import MetadataFile

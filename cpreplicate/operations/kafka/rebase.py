@@ -138,12 +138,7 @@ def forget(
     if dry_run:
         _try(replica, state, lock_wait, notify)
         return Forgotten(replica.root, checkpoint.name, True)
-    with opened(
-        replica,
-        orphans.examine_unsealed,
-        lock_wait,
-        notify,
-    ) as change:
+    with opened(replica, orphans.examine_unsealed, lock_wait, notify) as change:
         failed = _forget(change, _derived(replica, change.state, name))
     return Forgotten(replica.root, checkpoint.name, False, tuple(failed))
 

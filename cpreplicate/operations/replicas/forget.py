@@ -16,13 +16,7 @@ from typing import Literal, NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify, named
 from cpreplicate.core.retention import Retention
-from cpreplicate.errors import (
-    CpreplicateError,
-    MetadataError,
-    NotThere,
-    Refused,
-    UsageError,
-)
+from cpreplicate.errors import CpreplicateError, MetadataError, NotThere, Refused, UsageError
 from cpreplicate.flink.control import FlinkControl
 from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
 from cpreplicate.operations.change.log_context import begin_job
@@ -171,11 +165,7 @@ def candidate(replica: str, request: ForgetRequest) -> Candidate:
 def forget(chosen: Candidate, request: ForgetRequest, notify: Notify) -> Removal:
     """Remove a replica, or with `dry_run` return what would be removed. Raises as `remove`."""
     asked = RemovalRequest(
-        chosen.replica,
-        request.leaves_others,
-        request.lock_wait,
-        request.sides,
-        request.execution,
+        chosen.replica, request.leaves_others, request.lock_wait, request.sides, request.execution
     )
 
     def allow(replica: Replica, state: State) -> None:

@@ -17,12 +17,7 @@ from cpreplicate.operations.sync.place import replica_root
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.marker import is_replica, source_name
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.protocol.replica_name import (
-    Named,
-    find_replica,
-    is_distinctive,
-    is_savepoint_name,
-)
+from cpreplicate.protocol.replica_name import Named, find_replica, is_distinctive, is_savepoint_name
 from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.reading import Reading
 

@@ -226,11 +226,7 @@ def _with_replica(
 
 
 def _with_checkpoint(
-    row: ReplicaStatus,
-    replica: Replica,
-    own: Mapping[str, FileStatus],
-    name: str,
-    record: Record,
+    row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus], name: str, record: Record
 ) -> ReplicaStatus:
     """Return a row with the newest checkpoint of the replica, `name`."""
     published = replica.listed_metadata(name)

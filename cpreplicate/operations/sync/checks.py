@@ -16,11 +16,7 @@ from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 
 
-def examined(
-    source_state: SourceState,
-    replica: Replica,
-    former: State | None = None,
-) -> State:
+def examined(source_state: SourceState, replica: Replica, former: State | None = None) -> State:
     """Return the state of the replica's directory. Raise `Refused` if a sync must not change it."""
     state = replica_state.examine(replica, former)
     if state.marker is None:

@@ -12,13 +12,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.plan import Plan, Withdrawal
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
-from cpreplicate.errors import (
-    CpreplicateError,
-    KeepsLess,
-    Refused,
-    ReportRefused,
-    TooManyDeletes,
-)
+from cpreplicate.errors import CpreplicateError, KeepsLess, Refused, ReportRefused, TooManyDeletes
 from cpreplicate.operations.sync.plan.groups import Group
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source.state import SourceState

@@ -177,11 +177,7 @@ def _next(change: Change, following: Following) -> Work:
             return work
 
 
-def _planned(
-    change: Change,
-    source_state: SourceState,
-    before: Before = NOTHING,
-) -> Work:
+def _planned(change: Change, source_state: SourceState, before: Before = NOTHING) -> Work:
     """Return the work of a checkpoint. Raise if it must not be carried out, or cannot be."""
     begin_checkpoint(source_state.placement.name)
     work, request = Work.of(change, source_state, before), source_state.request

@@ -7,14 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cpreplicate.core.path_columns import Texts, chosen, prefixed, rows_of, texts_among
-from cpreplicate.core.placement import (
-    CHECKPOINT_NAME,
-    DEEPEST,
-    FOREIGN,
-    OWN,
-    PACKED,
-    REBASED,
-)
+from cpreplicate.core.placement import CHECKPOINT_NAME, DEEPEST, FOREIGN, OWN, PACKED, REBASED
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import Refused
 from cpreplicate.operations.change.change import refuse_links

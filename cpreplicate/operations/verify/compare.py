@@ -55,11 +55,7 @@ class Reader:
     """
 
     def __init__(
-        self,
-        side: Side,
-        execution: ExecutionOptions,
-        notify: Notify,
-        shared: Runner | None = None,
+        self, side: Side, execution: ExecutionOptions, notify: Notify, shared: Runner | None = None
     ) -> None:
         self._sides, self._execution, self._notify = Sides(side, side), execution, notify
         self._resources = ExitStack()
@@ -154,9 +150,7 @@ def compare(
 
 
 def _prefixes(
-    checkpoint: CommittedCheckpoint,
-    present: Mapping[str, int],
-    recorded: Sequence[Manifest],
+    checkpoint: CommittedCheckpoint, present: Mapping[str, int], recorded: Sequence[Manifest]
 ) -> PrefixTable:
     """Return the recorded beginnings of merged files that prove the extents of a checkpoint."""
     tables: list[LedgerTable | PrefixTable] = [each.prefixes for each in recorded]

@@ -15,13 +15,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.ledger import NO_PREFIXES, PrefixTable
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_columns import Numbers, chosen, directories, texts, without
-from cpreplicate.core.placement import (
-    CHECKPOINT_NAME,
-    METADATA,
-    PACKED,
-    is_checkpoint,
-    is_derived,
-)
+from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED, is_checkpoint, is_derived
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
 from cpreplicate.operations.change.change import refuse_links

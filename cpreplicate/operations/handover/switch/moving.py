@@ -9,23 +9,12 @@ from typing import cast
 
 from cpreplicate.core import uri
 from cpreplicate.core.positions.ranges import described as described_problems
-from cpreplicate.errors import (
-    NotAtKafka,
-    NotSwitched,
-    NotThere,
-    Refused,
-    SwitchUnclear,
-    described,
-)
+from cpreplicate.errors import NotAtKafka, NotSwitched, NotThere, Refused, SwitchUnclear, described
 from cpreplicate.operations.handover.promote import PromoteRequest, Promotion, promote
 from cpreplicate.operations.handover.switch.ending import GOING_ON, end_job
 from cpreplicate.operations.handover.switch.programs import named_jar, uploaded
 from cpreplicate.operations.handover.switch.request import JobSwitch, Round
-from cpreplicate.operations.handover.switch.rounds import (
-    copy_round,
-    expected_standstill,
-    patient,
-)
+from cpreplicate.operations.handover.switch.rounds import copy_round, expected_standstill, patient
 from cpreplicate.operations.handover.switch.starting import (
     refuse_another_cluster,
     run_of,

@@ -9,13 +9,7 @@ from typing import TypeVar
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify, silent
 from cpreplicate.core.plan import total
-from cpreplicate.errors import (
-    CpreplicateError,
-    FlinkRefused,
-    NotThere,
-    Refused,
-    SourceMovedOn,
-)
+from cpreplicate.errors import CpreplicateError, FlinkRefused, NotThere, Refused, SourceMovedOn
 from cpreplicate.flink import RunningJob
 from cpreplicate.flink.control import Cluster, FlinkControl
 from cpreplicate.operations.change.probe import try_sync

@@ -13,10 +13,7 @@ from cpreplicate.protocol.replica import Replica
 
 
 def rewritten(
-    source_state: SourceState,
-    replica: Replica,
-    mode: str,
-    members: MemberTable = NO_MEMBERS,
+    source_state: SourceState, replica: Replica, mode: str, members: MemberTable = NO_MEMBERS
 ) -> Iterator[bytes]:
     """Yield the bytes of the source's `_metadata` with paths of the replica.
 

@@ -49,12 +49,7 @@ from cpreplicate.operations.sync.source.state import (
     warnings_of_name,
     warnings_of_unfinished,
 )
-from cpreplicate.protocol import (
-    job_record,
-    needed,
-    retention_record,
-    seal,
-)
+from cpreplicate.protocol import job_record, needed, retention_record, seal
 from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
@@ -370,11 +365,7 @@ def _directories(
 
 
 def _is_published(
-    source_state: SourceState,
-    replica: Replica,
-    state: State,
-    mode: str,
-    members: MemberTable,
+    source_state: SourceState, replica: Replica, state: State, mode: str, members: MemberTable
 ) -> bool:
     """Return whether the checkpoint is committed, with just these bytes, and is the newest."""
     if not state.committed or state.committed[0].name != source_state.placement.name:

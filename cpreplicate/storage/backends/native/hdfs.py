@@ -14,23 +14,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.hdfs.common import (
-    HdfsClientStorage,
-    Usage,
-    path_of,
-    written_as,
-)
+from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage, Usage, path_of, written_as
 from cpreplicate.storage.backends.native.connections import break_connections
 from cpreplicate.storage.backends.native.errors import ErrorsAt, NativeErrors
 from cpreplicate.storage.backends.native.tokens import named_as_in_tokens
-from cpreplicate.storage.base import (
-    CHUNK,
-    TEMPORARY,
-    Content,
-    NoAnswer,
-    Streamed,
-    refuse_unusable,
-)
+from cpreplicate.storage.base import CHUNK, TEMPORARY, Content, NoAnswer, Streamed, refuse_unusable
 from cpreplicate.storage.keytab import Keytab
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, new_listing

@@ -18,12 +18,7 @@ import urllib3
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.hdfs.common import (
-    HdfsClientStorage,
-    Usage,
-    path_of,
-    written_as,
-)
+from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage, Usage, path_of, written_as
 from cpreplicate.storage.backends.hdfs.errors import translated
 from cpreplicate.storage.backends.hdfs.kerberos_errors import raised_for_kerberos
 from cpreplicate.storage.backends.web.spnego import Exchange, Spnego
