@@ -30,12 +30,16 @@ T = TypeVar("T")
 
 
 class RunningJob(NamedTuple):
-    """A job of a JobManager; `state` is a `JobStatus` of Flink."""
+    """A job of a JobManager; `state` is a `JobStatus` of Flink.
+
+    `began` is when it was started there, in seconds since the epoch; 0 if that is not known.
+    """
 
     job_id: str
     name: str
     has_ended: bool
     state: str = _RUNNING
+    began: float = 0.0
 
 
 class Overview(NamedTuple):
@@ -67,10 +71,12 @@ class Checkpoints(NamedTuple):
     """What a JobManager reports of the checkpoints of a job.
 
     `restored` is the path of the one that the job was restored from, if it is no savepoint.
+    `savepoint` is the last savepoint, if it is newer than the checkpoint completed last.
     """
 
     completed: CompletedCheckpoint | None = None
     restored: str | None = None
+    savepoint: CompletedCheckpoint | None = None
 
 
 class FlinkRest:
@@ -145,9 +151,11 @@ class FlinkRest:
                 f"the job {job_id} at {self.url} keeps its checkpoints in memory. Set"
                 " execution.checkpointing.storage: filesystem and execution.checkpointing.dir"
             )
+        savepoint = _savepoint(answer, checkpoint)
         if checkpoint is None:
-            return Checkpoints(restored=_restored(answer))
-        return Checkpoints(checkpoint._replace(path=uri.absolute(checkpoint.path, "/")))
+            return Checkpoints(restored=_restored(answer), savepoint=savepoint)
+        checkpoint = checkpoint._replace(path=uri.absolute(checkpoint.path, "/"))
+        return Checkpoints(checkpoint, savepoint=savepoint)
 
     def close(self) -> None:
         """Close the connections."""
@@ -204,7 +212,10 @@ class FlinkRest:
 
 def _running_job(job_id: str, entry: Any) -> RunningJob:
     state = text(entry, "state")
-    return RunningJob(job_id, text(entry, "name"), state in _ENDED, state)
+    began = 0.0
+    with suppress(ValueError):
+        began = seconds(entry, "start-time")
+    return RunningJob(job_id, text(entry, "name"), state in _ENDED, state, began)
 
 
 def _guessed_job(job_id: str, entry: Any) -> RunningJob:
@@ -229,8 +240,21 @@ def _restored(answer: Any) -> str | None:
     return None if path in ("", _NOT_ADDRESSABLE) else uri.absolute(path, "/")
 
 
-def _completed(answer: Any) -> CompletedCheckpoint | None:
-    newest = of(of(answer, "latest"), "completed")
+def _savepoint(answer: Any, completed: CompletedCheckpoint | None) -> CompletedCheckpoint | None:
+    """Return the last savepoint of a job, unless a checkpoint is newer. What is odd is left out."""
+    try:
+        found = _completed(answer, "savepoint")
+    except ValueError:
+        return None
+    if found is None or found.path == _NOT_ADDRESSABLE:
+        return None
+    if completed is not None and found.checkpoint_id < completed.checkpoint_id:
+        return None
+    return found._replace(path=uri.absolute(found.path, "/"))
+
+
+def _completed(answer: Any, kind: str = "completed") -> CompletedCheckpoint | None:
+    newest = of(of(answer, "latest"), kind)
     if newest is None:
         return None
     place = newest.get("external_path") if isinstance(newest, dict) else None

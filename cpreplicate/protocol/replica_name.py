@@ -79,6 +79,12 @@ def is_distinctive(name: str) -> bool:
     return JOB_ID.fullmatch(name) is not None and not name.endswith(_FIXED)
 
 
+def word_of(replica: str) -> str:
+    """Return what `--job` is given: the name of a replica, or its URI if others may have its id."""
+    name = uri.name(replica)
+    return name if is_distinctive(name) else replica
+
+
 def find_replica(named: Named, target_root: str, side: Side) -> str:
     """Return the URI of the replica of a source, there or not. Costs up to three small reads.
 

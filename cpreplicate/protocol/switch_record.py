@@ -7,6 +7,7 @@ the replica is taken and given back by each round of copies.
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +45,7 @@ class SwitchRecord(NamedTuple):
     asked for, in seconds since the epoch; `least` the number that its last checkpoint has at least.
     `origin_cluster` and `target_cluster` are what the clusters have and no other one. `standstill`
     are the seconds of a switch that one run brought to its end, `copying` those of its last copy.
+    `switch_id` is that of this switch: others of the same life of a job have the same `new_job`.
     """
 
     name: str
@@ -65,6 +67,7 @@ class SwitchRecord(NamedTuple):
     target_cluster: str | None = None
     standstill: float | None = None
     copying: float | None = None
+    switch_id: str = ""
 
     @property
     def is_open(self) -> bool:
@@ -80,6 +83,17 @@ class SwitchRecord(NamedTuple):
 def new_id() -> str:
     """Return a new id of a job, or of what Flink is asked for, in Flink's form."""
     return uuid.uuid4().hex
+
+
+def id_of_next(job_id: str, name: str, began: float, where: Literal["target", "origin"]) -> str:
+    """Return the id under which a job that was stopped is started, in Flink's form.
+
+    It follows from the life of the job that ends: of two switches of that into two TARGET_ROOTs,
+    the second one to start it is refused by Flink, which has no id twice. `where` is whether it is
+    started at the target, or again at the origin. `began` is in seconds since the epoch.
+    """
+    life = f"{where}\n{job_id}\n{name}\n{began:.3f}"
+    return hashlib.sha256(life.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 def read_switch(side: Side, root: str) -> SwitchRecord | None:
@@ -137,7 +151,7 @@ def switching(
     """
     with acquire(uri.join(root, f"{OWN}/{LEASED}"), side, notify=notify) as lease:
         found = read_switch(side, root)
-        is_used = found is not None and (found.is_open or found.new_job == record.new_job)
+        is_used = found is not None and (found.is_open or found.switch_id == record.switch_id)
         yield SwitchLog(root, side, lease, found if found is not None and is_used else record)
 
 
@@ -149,7 +163,7 @@ def _record(fields: dict[str, Any]) -> SwitchRecord:
     needed = {name: fields[name] for name in SwitchRecord._fields if name not in defaults}
     record = SwitchRecord(**{**needed, **known})
     texts = (record.name, record.job_id, record.directory, record.origin, record.target)
-    ids = (record.stop_id, record.new_job, record.back_job)
+    ids = (record.stop_id, record.new_job, record.back_job, record.switch_id)
     places = (record.point, record.replica, record.checkpoint)
     clusters = (record.origin_cluster, record.target_cluster)
     optional = [each for each in (*places, *clusters) if each]

@@ -41,6 +41,7 @@ class SimulatedJob:
     newest: int = 0
     completed: int = 0
     triggered: dict[str, Operation] = field(default_factory=dict)
+    began: float = 0.0
 
 
 class SimulatedFlink:
@@ -54,6 +55,7 @@ class SimulatedFlink:
         self.jobs: dict[str, SimulatedJob] = {}
         self.version: Version = (2, 3)
         self.is_retained = True
+        self.asked: list[Run] = []  # to run a program
         self.ignores_paths = False
         self.process = new_id()  # of its JobManager
         self.before: Callable[[str], None] = lambda _verb: None
@@ -62,7 +64,8 @@ class SimulatedFlink:
     def start(self, job_id: str, name: str, restored: str | None = None) -> None:
         """Start a job, which completes a checkpoint at once."""
         number = int(restored.rpartition("-")[2]) if restored is not None else 0
-        self.jobs[job_id] = SimulatedJob(name, restored=restored, newest=number)
+        began = float(len(self.jobs) + 1)
+        self.jobs[job_id] = SimulatedJob(name, restored=restored, newest=number, began=began)
         self.complete(job_id)
 
     def complete(self, job_id: str) -> int:
@@ -92,7 +95,7 @@ class SimulatedControl(FlinkControl):
         found = self.sim.jobs.items()
         return Overview(
             tuple(
-                RunningJob(job_id, job.name, job.state in _ENDED, job.state)
+                RunningJob(job_id, job.name, job.state in _ENDED, job.state, job.began)
                 for job_id, job in found
             )
         )
@@ -169,6 +172,7 @@ class SimulatedControl(FlinkControl):
         assert version == self.sim.version
 
         def start() -> None:
+            self.sim.asked.append(run)
             if run.job_id in self.sim.jobs:
                 raise FlinkRefused("Job has already been submitted.", 400)
             path = None if self.sim.ignores_paths else run.path

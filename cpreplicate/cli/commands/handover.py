@@ -22,6 +22,7 @@ from cpreplicate.cli.running.requests import (
 )
 from cpreplicate.cli.running.results import show_change, showing_refused_plan
 from cpreplicate.cli.running.selection import confirm, selected
+from cpreplicate.cli.running.services import clusters_of
 
 _ONLY_WITH_ALL = ("include", "skip_lagging", "yes", "sealed_after")
 _NOT_WITH_ALL = (
@@ -57,6 +58,7 @@ _NOT_WITH_ALL = (
         upkeep_options.GOING_BACK,
         options.POSITIONS,
         *upkeep_options.PROMOTE_ALL,
+        *upkeep_options.ASKED_FLINK,
         *upkeep_options.CHECKED_KAFKA,
         *options.CONTENT,
         *options.CHANGE,
@@ -89,6 +91,7 @@ def promote(replica: str, job: str | None, every: bool, output: Any, **values: A
         source=sides.source,
         execution=execution_of(values),
         kafka=asked_kafka(values),
+        clusters=clusters_of(values),
     )
     with showing_refused_plan(output):
         promotion = operation.promote(request, notify)
@@ -110,6 +113,7 @@ def _promote_all(place: str, output: Any, values: dict[str, Any]) -> int:
         replicas=replicas,
         sides=sides,
         kafka=asked_kafka(values),
+        clusters=clusters_of(values),
     )
     jobs = operation.candidates(request)
     taken = sum(job.is_taken for job in jobs)

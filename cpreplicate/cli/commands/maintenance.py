@@ -20,11 +20,10 @@ from cpreplicate.cli.running.requests import (
 )
 from cpreplicate.cli.running.results import listing_of, show_change, showing_refused_plan
 from cpreplicate.cli.running.selection import confirm, select_replica, selected
-from cpreplicate.cli.running.services import http_headers
+from cpreplicate.cli.running.services import clusters_of
 
 if TYPE_CHECKING:
     from cpreplicate.core.notify import Notify
-    from cpreplicate.flink.control import FlinkControl
     from cpreplicate.operations.replicas.forget import ForgetRequest
     from cpreplicate.storage import Sides
 
@@ -142,7 +141,7 @@ def _refuse_contradictions(
 def _forget_request(values: dict[str, Any]) -> ForgetRequest:
     from cpreplicate.operations.replicas import forget as operation
 
-    clusters = _clusters(values)
+    clusters = clusters_of(values)
     return build(
         operation.ForgetRequest,
         values,
@@ -150,14 +149,6 @@ def _forget_request(values: dict[str, Any]) -> ForgetRequest:
         execution=execution_of(values),
         refuse=lambda replica: operation.refuse_running(replica, clusters),
     )
-
-
-def _clusters(values: dict[str, Any]) -> tuple[FlinkControl, ...]:
-    from cpreplicate.flink.control import FlinkControl
-
-    secrets = (values["client_certificate"], values["certificate_authority"])
-    headers = http_headers(values["header"])
-    return tuple(FlinkControl(url, headers, *secrets) for url in values["flink"])
 
 
 def _places(target_root: str, sides: Sides) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import click
 
 from cpreplicate.cli.commands.rebase import asked_kafka
 from cpreplicate.cli.commands.replication import cli
+from cpreplicate.cli.files import switch_file
 from cpreplicate.cli.options import switch_options
 from cpreplicate.cli.options.option import files, location
 from cpreplicate.cli.running import exit_codes
@@ -20,7 +21,7 @@ from cpreplicate.cli.running.services import http_headers
 from cpreplicate.errors import NotThere, Refused
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.handover.switch.request import Clusters, SwitchRequest
+    from cpreplicate.operations.handover.switch.request import Clusters, Programs, SwitchRequest
 
 
 @cli.command(
@@ -68,11 +69,18 @@ def switch(target_root: str, job: tuple[str, ...], every: bool, output: Any, **v
     notify = start_narration(values)
     request = _request({**values, "source": target_root, "target_root": target_root})
     stops_on_error = values["on_error"] == "stop"
-    named = job or _jobs_of(values["job_file"])
-    jobs = _every_job(request, values) if every else tuple(dict.fromkeys(named))
+    own = _jobs_of(values["job_file"])
+    programs = {name: _programs({**values, **table}) for name, table in own.items()}
+    jobs = _every_job(request, values) if every else tuple(dict.fromkeys((*job, *own)))
     with showing_refused_plan(output):
         report = switch_all(
-            jobs, request, lambda: _clusters(values), notify, stops_on_error, values["at_once"]
+            jobs,
+            request,
+            lambda: _clusters(values),
+            notify,
+            stops_on_error,
+            values["at_once"],
+            programs,
         )
     page = page_writer(values["report_file"], report)
     code = show_change(report, output, page=page, is_dry_run=request.dry_run)
@@ -102,32 +110,53 @@ def _every_job(request: SwitchRequest, values: dict[str, Any]) -> tuple[str, ...
     return jobs
 
 
-def _jobs_of(file: str | None) -> tuple[str, ...]:
-    """Return the jobs of a file, one a line; a line that begins with # is a comment."""
-    if file is None:
-        return ()
-    lines = (line.strip() for line in _lines(file))
-    jobs = tuple(line for line in lines if line and not line.startswith("#"))
+def _jobs_of(path: str | None) -> dict[str, dict[str, Any]]:
+    """Return the jobs of a file, with the parameters that each has of its own.
+
+    They are in the order of the file: a TOML file, or one with a job in each line, where a line
+    that begins with # is a comment.
+    """
+    if path is None:
+        return {}
+    if path.endswith(switch_file.ENDING):
+        jobs = switch_file.jobs_of(path, click.get_current_context().command)
+    else:
+        lines = (line.strip() for line in _lines(path))
+        jobs = {line: {} for line in lines if line and not line.startswith("#")}
     if not jobs:
-        raise NotThere(f"{file} names no job. Nothing was done. Write the name of one in each line")
+        raise NotThere(
+            f"{path} names no job. Nothing was done. Write the name of one in each line, or in"
+            " FILE.toml a table [[job]] for each"
+        )
     return jobs
 
 
-def _request(values: dict[str, Any]) -> SwitchRequest:
-    from cpreplicate.operations.handover.switch.request import Program, SwitchRequest
+def _programs(values: dict[str, Any]) -> Programs:
+    from cpreplicate.operations.handover.switch.request import Program, Programs
 
-    arguments, of_origin = _lines(values["arguments"]), _lines(values["origin_arguments"])
+    arguments = _arguments(values["arguments"])
+    origin_arguments = values["origin_arguments"]
+    of_origin = arguments if origin_arguments is None else _arguments(origin_arguments)
     entry_class, parallelism = values["entry_class"], values["job_parallelism"]
+    return Programs(
+        Program(values["jar"], entry_class, arguments, parallelism),
+        Program(values["origin_jar"], entry_class, of_origin, parallelism),
+    )
+
+
+def _request(values: dict[str, Any]) -> SwitchRequest:
+    from cpreplicate.operations.handover.switch.request import SwitchRequest
+
     savepoint_format: Any = values["savepoint_format"] or "native"
-    of_origin = arguments if values["origin_arguments"] is None else of_origin
+    program, of_origin = _programs(values)
     return SwitchRequest(
         "",
         planned_sync(values),
         stop=values["stop"],
         savepoints=values["savepoints"],
         savepoint_format=savepoint_format.upper(),
-        program=Program(values["jar"], entry_class, arguments, parallelism),
-        origin_program=Program(values["origin_jar"], entry_class, of_origin, parallelism),
+        program=program,
+        origin_program=of_origin,
         small=values["small"],
         most_rounds=values["most_rounds"],
         patience=values["patience"],
@@ -138,10 +167,15 @@ def _request(values: dict[str, Any]) -> SwitchRequest:
     )
 
 
-def _lines(path: str | None) -> tuple[str, ...]:
-    """Return the lines of a file, none without one. Raises `NotThere` if it cannot be read."""
-    if path is None:
+def _arguments(given: str | list[str] | None) -> tuple[str, ...]:
+    """Return the arguments of a program: the lines of a file, or as they are, none without any."""
+    if given is None:
         return ()
+    return tuple(given) if isinstance(given, list) else _lines(given)
+
+
+def _lines(path: str) -> tuple[str, ...]:
+    """Return the lines of a file. Raises `NotThere` if it cannot be read."""
     try:
         return tuple(Path(path).read_text(encoding="utf-8").splitlines())
     except (OSError, UnicodeDecodeError) as error:

@@ -31,7 +31,8 @@ SWITCH = (
     basic(
         "job-file",
         "Instead of --job: a file with the jobs, by name or id, one a line, the most important one"
-        " first.",
+        " first. Or FILE.toml, with a table [[job]] for each, which may have its own jar, arguments"
+        " and parallelism.",
         kinds.FILE,
     ),
     basic(

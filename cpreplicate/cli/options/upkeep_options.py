@@ -68,6 +68,44 @@ PROMOTE_ALL = (
     ),
     YES,
 )
+
+
+def jobmanagers(command: str, text: str) -> tuple[Option, ...]:
+    """Return the options of the JobManagers that a command asks, with what it asks them."""
+    return (
+        service(
+            "flink",
+            f"{text} Repeatable.",
+            kinds.TEXT,
+            metavar="URL",
+            is_multiple=True,
+        ),
+        service(
+            "header",
+            "HTTP header for --flink, such as 'Authorization: Bearer …'. Repeatable. Set"
+            f" CPREPLICATE_{command.upper()}_HEADER to keep it out of the list of processes.",
+            kinds.LINE,
+            metavar="NAME:VALUE",
+            is_multiple=True,
+        ),
+        service(
+            "client-certificate",
+            "PEM file with the certificate and the key for the REST APIs.",
+            kinds.FILE,
+        ),
+        service(
+            "certificate-authority",
+            "PEM file with the certificates that those of the REST APIs are checked with.",
+            kinds.FILE,
+        ),
+    )
+
+
+ASKED_FLINK = jobmanagers(
+    "promote",
+    "If a source holds no checkpoint any more, ask this JobManager for the savepoint with which its"
+    " job was stopped.",
+)
 UNSEAL_ALL = (
     basic(
         "all",
@@ -159,31 +197,7 @@ FORGET = (
         fills="leaves_others",
     ),
     basic("yes", "Do not ask before replicas are removed."),
-    service(
-        "flink",
-        "Refuse a replica from which a job of this JobManager was restored. Repeatable.",
-        kinds.TEXT,
-        metavar="URL",
-        is_multiple=True,
-    ),
-    service(
-        "header",
-        "HTTP header for --flink, such as 'Authorization: Bearer …'. Repeatable. Set"
-        " CPREPLICATE_FORGET_HEADER to keep it out of the list of processes.",
-        kinds.LINE,
-        metavar="NAME:VALUE",
-        is_multiple=True,
-    ),
-    service(
-        "client-certificate",
-        "PEM file with the certificate and the key for the REST APIs.",
-        kinds.FILE,
-    ),
-    service(
-        "certificate-authority",
-        "PEM file with the certificates that those of the REST APIs are checked with.",
-        kinds.FILE,
-    ),
+    *jobmanagers("forget", "Refuse a replica from which a job of this JobManager was restored."),
 )
 
 

@@ -21,6 +21,7 @@ from cpreplicate.errors import NotThere, UsageError
 
 if TYPE_CHECKING:
     from cpreplicate.flink import FlinkRest
+    from cpreplicate.flink.control import FlinkControl
     from cpreplicate.operations.jobs.attempt import Replicated, Show
     from cpreplicate.operations.jobs.coverage import Coverage
     from cpreplicate.operations.jobs.discovery import JobsUnder
@@ -55,6 +56,15 @@ def http_headers(words: Sequence[str]) -> dict[str, str]:
             raise UsageError("--header: expected NAME:VALUE, such as 'Authorization: Bearer …'")
         headers[name.strip()] = value.strip()
     return headers
+
+
+def clusters_of(values: Mapping[str, Any]) -> tuple[FlinkControl, ...]:
+    """Return clients of the JobManagers that a command asks. Raises `UsageError`."""
+    from cpreplicate.flink.control import FlinkControl
+
+    secrets = (values["client_certificate"], values["certificate_authority"])
+    headers = http_headers(values["header"])
+    return tuple(FlinkControl(url, headers, *secrets) for url in values["flink"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,18 +7,24 @@ savepoint, which only a person or its JobManager knows.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import JOB_ID
-from cpreplicate.errors import Refused
+from cpreplicate.errors import MetadataError, Refused
 from cpreplicate.operations.replicas.source_look import Behind, impatient
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.protocol.replica_name import is_savepoint_name
+from cpreplicate.protocol.replica_name import is_distinctive, is_savepoint_name, word_of
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.protocol.savepoints import newest_savepoint
+from cpreplicate.protocol.savepoints import LastSavepoint, newest_savepoint
 from cpreplicate.protocol.source import read_metadata
-from cpreplicate.storage import Side
+from cpreplicate.storage import Side, Transient
+
+if TYPE_CHECKING:
+    from cpreplicate.flink import FlinkRest
 
 
 def may_have_gone_further(behind: Behind, name: str, replica: Replica, state: State) -> bool:
@@ -37,8 +43,17 @@ def may_have_gone_further(behind: Behind, name: str, replica: Replica, state: St
     )
 
 
-def refuse_to_go_back(behind: Behind, name: str, replica: Replica, source: Side | None) -> None:
-    """Raise `Refused` if a job may have gone further, with the savepoint that can be seen."""
+def refuse_to_go_back(
+    behind: Behind,
+    name: str,
+    replica: Replica,
+    source: Side | None,
+    clusters: Sequence[FlinkRest] = (),
+) -> None:
+    """Raise `Refused` if a job may have gone further, with the savepoint that is known.
+
+    That is the one which one of the JobManagers `clusters` names, else one that can be seen.
+    """
     if not behind.is_ended:
         return
     completed = json_files.clock(behind.own.completed if behind.own.is_dated else None)
@@ -46,23 +61,45 @@ def refuse_to_go_back(behind: Behind, name: str, replica: Replica, source: Side 
         f"{replica.root}: {behind.source} holds no checkpoint any more. Its job has ended, or was"
         " stopped with a savepoint: Flink deletes its checkpoints then. To start it from"
         f" {name}, completed {completed}, may take it back. Nothing was changed."
-        f" {_advice(behind, replica, source)} If {name} is what you want, give --go-back: what"
-        " the job did since then is done again"
+        f" {_advice(str(behind.source), replica, source, clusters)} If {name} is what you want,"
+        " give --go-back: what the job did since then is done again"
     )
 
 
-def _advice(behind: Behind, replica: Replica, source: Side | None) -> str:
-    id_ = uri.name(str(behind.source))
-    found = None if source is None else newest_savepoint(str(behind.source), impatient(source))
-    root, name = shlex.quote(uri.parent(replica.root)), shlex.quote(uri.name(replica.root))
+def _advice(
+    job_root: str, replica: Replica, source: Side | None, clusters: Sequence[FlinkRest]
+) -> str:
+    id_ = uri.name(job_root)
+    found = _reported(id_, clusters)
+    if found is None and source is not None:
+        found = newest_savepoint(job_root, impatient(source))
+    place = shlex.quote("SAVEPOINT" if found is None else found.path)
+    root, word = shlex.quote(uri.parent(replica.root)), shlex.quote(word_of(replica.root))
+    command = f"run `cpreplicate sync {place} {root} --job {word}`, and promote again."
     if found is None:
-        return (
-            "Its JobManager, or the output of `flink stop`, names the savepoint: run `cpreplicate"
-            f" sync SAVEPOINT {root} --job {name}`, and promote again."
-        )
-    whose = f"begins with {id_[:6]} as the id of the job does" if JOB_ID.fullmatch(id_) else ""
+        where = "" if clusters else " (--flink URL asks it)"
+        who = f"Its JobManager{where}, or the output of `flink stop`,"
+        return f"{who} names the savepoint: {command}"
+    completed = json_files.clock(found.completed)
+    if found.is_reported:
+        named = f"Its JobManager names its last savepoint, {found.path}, completed {completed}"
+        return f"{named}: {command}"
     return (
-        f"{found.checkpoint}, completed {json_files.clock(found.completed)}, {whose}: if it is of"
-        f" this job, run `cpreplicate sync {shlex.quote(found.checkpoint)} {root} --job {name}`,"
-        " and promote again."
+        f"{found.path}, completed {completed}, begins with {id_[:6]} as the id of the job does: if"
+        f" it is of this job, {command}"
     )
+
+
+def _reported(job_id: str, clusters: Sequence[FlinkRest]) -> LastSavepoint | None:
+    """Return the last savepoint of a job that a JobManager names; one may not answer any more.
+
+    Of several, each may have a job of a fixed id.
+    """
+    is_asked = is_distinctive(job_id) or (JOB_ID.fullmatch(job_id) and len(clusters) == 1)
+    found: list[LastSavepoint] = []
+    for cluster in clusters if is_asked else ():
+        with suppress(Transient, MetadataError):
+            savepoint = cluster.checkpoints(job_id).savepoint
+            if savepoint is not None:
+                found.append(LastSavepoint(savepoint.path, savepoint.completed, is_reported=True))
+    return max(found, key=lambda each: each.completed or 0.0, default=None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from cpreplicate.core import restore
 from cpreplicate.core.closure import closure
@@ -43,6 +44,9 @@ from cpreplicate.protocol.source import read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Transient
 
+if TYPE_CHECKING:
+    from cpreplicate.flink import FlinkRest
+
 
 @dataclass(frozen=True)
 class PromoteRequest:
@@ -55,7 +59,8 @@ class PromoteRequest:
     checkpoint. By the side `source`, the source that the replica records is asked how far it is
     ahead, unless that was `seen` before. More than `max_lag` seconds are refused, unless the
     replica is promoted already: its job is started all the same. So is a source that holds no
-    checkpoint any more, without `allow_older` or a checkpoint that is asked for.
+    checkpoint any more, without `allow_older` or a checkpoint that is asked for. The JobManagers
+    `clusters` are asked then for the savepoint with which its job was stopped.
     """
 
     replica: str
@@ -72,6 +77,7 @@ class PromoteRequest:
     seen: SourceSeen | None = None
     max_lag: float | None = None
     allow_older: bool = False
+    clusters: tuple[FlinkRest, ...] = ()
 
     @property
     def is_chosen(self) -> bool:
@@ -145,7 +151,7 @@ def _as_it_ended(behind: Behind, name: str, replica: Replica, state: State) -> B
 
 def _refuse_to_go_back(found: Promotion, replica: Replica, request: PromoteRequest) -> None:
     if found.behind is not None and not request.is_chosen:
-        refuse_to_go_back(found.behind, found.checkpoint, replica, request.source)
+        refuse_to_go_back(found.behind, found.checkpoint, replica, request.source, request.clusters)
 
 
 def _found(

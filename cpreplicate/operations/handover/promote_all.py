@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from cpreplicate.core.notify import Notify, named
 from cpreplicate.errors import CpreplicateError, Lagging, LeaseHeld, NotAtKafka, NotThere
@@ -23,6 +23,9 @@ from cpreplicate.operations.replicas.selection import newest_of_name
 from cpreplicate.operations.replicas.source_look import SourceLook, SourceSeen, checkpoints_of
 from cpreplicate.operations.replicas.status import status
 from cpreplicate.storage import Sides
+
+if TYPE_CHECKING:
+    from cpreplicate.flink import FlinkRest
 
 PromotionOutcome = Literal[
     "promoted", "sealed before", "can be promoted", "not taken", "lagging", "failed"
@@ -42,7 +45,8 @@ class PromoteAllRequest:
     promoted before. If the source does not answer, one that is that much older than the newest of
     all is listed first, or with `skip_lagging` left as it is, too. With `kafka`, of each replica
     the newest checkpoint is promoted that its job can go on from there. A replica whose source
-    holds no checkpoint any more fails without `allow_older`. With `dry_run` nothing is changed.
+    holds no checkpoint any more fails without `allow_older`: then `clusters` are asked, as of
+    `PromoteRequest`. With `dry_run` nothing is changed.
     """
 
     replicas: tuple[ReplicaRef, ...]
@@ -54,6 +58,7 @@ class PromoteAllRequest:
     sides: Sides = field(default=Sides())
     kafka: KafkaAsked | None = None
     allow_older: bool = False
+    clusters: tuple[FlinkRest, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -155,6 +160,7 @@ def _promoted(job: JobPromotion, request: PromoteAllRequest, notify: Notify) -> 
         source=request.sides.source,
         seen=job.seen,
         allow_older=request.allow_older,
+        clusters=request.clusters,
     )
     try:
         promotion = promote(asked, named(job.name, notify))

@@ -43,6 +43,7 @@ from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.source.state import stopped_with
 from cpreplicate.operations.sync.sync import sync
+from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage import Transient
@@ -207,12 +208,8 @@ class Attempts:
             self._look_at_replica(state, job)
         is_waiting = self.policy.is_waiting(job, observation.source_newest, error)
         state.final = self.policy.final(error, is_first=state.done is None)
-        if is_waiting and observation.source_newest is not None:
-            self.notify(
-                f"{state.label}: {job.request.source} holds no completed checkpoint any more: the"
-                f" job has ended, and Flink deleted them.{_stopped_with(job)} Its replica stays as"
-                " it is"
-            )
+        if is_waiting:
+            self._report_end(state, job)
         with self.lock:
             observation.replica_newest = observation.replica_newest or replica_newest
             if is_waiting:
@@ -230,6 +227,17 @@ class Attempts:
         if isinstance(error, SourceMovedOn):
             return "again"
         return "unreachable" if isinstance(error, Transient) else "failed"
+
+    def _report_end(self, state: JobState, job: Job) -> None:
+        """Report once that a job has ended, if it had checkpoints, or a savepoint is named."""
+        if state.observation.source_newest is None and job.savepoint == state.savepoint:
+            return
+        state.savepoint = job.savepoint
+        self.notify(
+            f"{state.label}: {job.request.source} holds no completed checkpoint any more: the"
+            f" job has ended, and Flink deleted them.{_stopped_with(job)} Its replica stays as"
+            " it is"
+        )
 
     def _look_at_replica(self, state: JobState, job: Job) -> None:
         """Record what the job is started from, and whether it was promoted since.
@@ -276,8 +284,14 @@ def _carried_out(checkpoint: Checkpoint, report: Report) -> Checkpoint:
 
 def _stopped_with(job: Job) -> str:
     """Return, for the line about the end of a job, the savepoint that may have stopped it."""
-    stopped = stopped_with(job.request, job.request.source)
+    stopped = stopped_with(job.request, job.request.source, job.savepoint)
     if stopped is None:
         return ""
     savepoint, command = stopped
-    return f" If it was stopped with {savepoint.checkpoint}, `{command}` replicates that."
+    if savepoint.is_reported:
+        completed = json_files.clock(savepoint.completed)
+        return (
+            f" Its JobManager names its last savepoint, {savepoint.path}, completed {completed}:"
+            f" `{command}` replicates that."
+        )
+    return f" If it was stopped with {savepoint.path}, `{command}` replicates that."

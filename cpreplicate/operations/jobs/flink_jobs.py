@@ -22,6 +22,7 @@ from cpreplicate.operations.jobs.inquiries import Inquiries
 from cpreplicate.operations.jobs.job import Checkpoint, Job
 from cpreplicate.operations.jobs.repeated_lines import RepeatedLines
 from cpreplicate.operations.sync.request import SyncRequest, is_outside_roots
+from cpreplicate.protocol.savepoints import LastSavepoint
 
 # Seconds for which a job that a JobManager no longer reports is followed by its directory: its last
 # checkpoint may have completed since it was asked.
@@ -220,12 +221,14 @@ class FlinkJobs:
         """Ask for the newest checkpoint of a job; return why that could not be answered, if so."""
         now, looked = self._clock.monotonic(), self._clock.now()
         try:
-            checkpoint, restored = manager.rest.checkpoints(job.job_id)
+            checkpoint, restored, savepoint = manager.rest.checkpoints(job.job_id)
             if checkpoint is not None:
                 self._see(manager, job, checkpoint, now, looked)
             else:
                 # recovered, and without a checkpoint since: its directory has the newest one
                 self._follow_restored(manager, job, restored, now)
+            if job.has_ended and savepoint is not None:
+                self._name_savepoint(manager, job.job_id, savepoint)
         except Exception as error:  # noqa: BLE001  # it concerns this job only
             problem = described(error)
             self._repeated(f"{_shown(job.name)}: {problem}")
@@ -260,6 +263,15 @@ class FlinkJobs:
             request = replace(self._template, source=root, name=job.name)
             served = Job(name, request, is_discovered=True, has_ended=job.has_ended)
             self._begin(manager, job, _Seen(served, root, now))
+
+    def _name_savepoint(
+        self, manager: _JobManager, job_id: str, savepoint: CompletedCheckpoint
+    ) -> None:
+        path = uri.remap(savepoint.path, self._template.remaps)
+        named = LastSavepoint(path, savepoint.completed, is_reported=True)
+        with self._lock:
+            if (seen := manager.seen.get(job_id)) is not None:
+                seen.job = replace(seen.job, savepoint=named)
 
     def _begin(self, manager: _JobManager, job: RunningJob, seen: _Seen) -> None:
         """Take over what is seen of a job, and report where that is new."""

@@ -18,6 +18,7 @@ from cpreplicate.protocol import replica_state, seal
 from cpreplicate.protocol.marker import is_replica
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_name import is_distinctive, is_savepoint_name
+from cpreplicate.protocol.savepoints import LastSavepoint
 from cpreplicate.protocol.source import find
 from cpreplicate.storage import FileStatus, Side, Transient
 
@@ -54,6 +55,7 @@ class Job:
     replicated. One that `has_ended` may have no checkpoint any more: Flink deletes those that are
     not retained. `looked` is when `newest` was asked for, in seconds since the epoch; None for just
     now. `is_lost`: the JobManager that reported it answers without it, and never reported its end.
+    `savepoint` is the one that its JobManager names, if it has ended since.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Job:
     has_ended: bool = False
     looked: float | None = None
     is_lost: bool = False
+    savepoint: LastSavepoint | None = None
 
     @property
     def key(self) -> JobKey:

@@ -16,6 +16,7 @@ from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.repeated_lines import RepeatedLines
 from cpreplicate.operations.sync.place import likely_root
 from cpreplicate.operations.sync.put_off import Backlog
+from cpreplicate.protocol.savepoints import LastSavepoint
 from cpreplicate.storage import Transient
 
 
@@ -34,7 +35,8 @@ class JobState:
     by the monotonic clock. `discovered` is when discovery asked for what it found, in seconds since
     the epoch. `is_located`: the place of the replica is known. `was_replica_asked`: what it holds
     was asked before the first try. `is_first`: it holds nothing yet. `is_source_lost`: the source
-    could not be reached at the last look. `final` is the failure that ends the service. `label` is
+    could not be reached at the last look. `savepoint` is the one with which the job was reported to
+    have ended. `final` is the failure that ends the service. `label` is
     its name, with its id or its directory if another job has the same name.
     """
 
@@ -48,6 +50,7 @@ class JobState:
         self.discovered = 0.0
         self.is_source_lost = self.is_located = self.is_first = False
         self.was_replica_asked = False
+        self.savepoint: LastSavepoint | None = None
         self.final: Exception | None = None
         self._look_within = look_within
         self._subsumed: Checkpoint | None = None

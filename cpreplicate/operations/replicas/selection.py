@@ -43,6 +43,8 @@ class Selected(NamedTuple):
 def select(target_root: str, side: Side, job: str, source: Side | None = None) -> Selected:
     """Return the replica of the job of this name, or whose id is `job` or begins with it.
 
+    The whole URI of a replica selects that.
+
     Of several replicas of a name, whose job restarted, the one with the newest checkpoint is
     selected. By the side `source`, their sources are asked then whether the others ran on. Costs
     one listing, and a small read for each replica. Raises `NotThere` if there is none, `UsageError`
@@ -50,6 +52,9 @@ def select(target_root: str, side: Side, job: str, source: Side | None = None) -
     after the other.
     """
     places = _places(target_root, side)
+    whole = next((place for place in places if job in (place, uri.local_path(place))), None)
+    if whole is not None and is_replica(Replica(whole, side)):
+        return Selected(whole, "its URI is given")
     exact = uri.join(target_root, job)
     if exact in places and is_replica(Replica(exact, side)):
         _refuse_same_id(exact, places, side)
@@ -77,8 +82,7 @@ def _refuse_same_id(exact: str, places: Sequence[str], side: Side) -> None:
     if same:
         raise UsageError(
             f"--job {uri.name(exact)} is the id of {len(same) + 1} jobs. Nothing was done. Give the"
-            f" whole name of another replica, such as --job {uri.name(same[0])}, or {exact} instead"
-            " of TARGET_ROOT and --job"
+            f" whole URI of one of their replicas, such as --job {exact} or --job {same[0]}"
         )
 
 

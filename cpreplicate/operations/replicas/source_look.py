@@ -116,7 +116,7 @@ def look_at(source: str, side: Side, allow_older: bool = False) -> SourceLook:
     try:
         found = find(source, side, allow_older)
     except NotThere as error:
-        return SourceLook(None, str(error), _has_siblings(job_root(source), side))
+        return SourceLook(None, str(error), _is_gone(job_root(source), side))
     except Transient:
         raise
     except (CpreplicateError, OSError) as error:
@@ -187,9 +187,14 @@ def source_of(replica: Replica, side: Side | None) -> SourceSeen:
     return SourceSeen(source, look, time.time())
 
 
-def _has_siblings(source: str, side: Side) -> bool:
-    """Return whether the root of a job that is gone is there: else it may not be mounted."""
+def _is_gone(source: str, side: Side) -> bool:
+    """Return whether it is known that a job without a checkpoint has none any more.
+
+    Where the root above its directory is empty, that may not be mounted. An object store that
+    answers has nothing to mount, and no directory of its own beside the files.
+    """
+    storage = side.storage(source)
     try:
-        return bool(side.storage(source).list(uri.parent(source)))
+        return not storage.has_directories or bool(storage.list(uri.parent(source)))
     except OSError:
         return False

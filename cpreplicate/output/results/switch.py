@@ -105,16 +105,18 @@ def behind(seen: Preview) -> str:
 
 
 def start(seen: Preview) -> str:
-    """Return how the job is started from the replica that `switch` promotes."""
+    """Return how the job will be started; which checkpoint is the last is not known yet."""
     if seen.target_version is None:
-        return seen.starting.restore.command or "as `promote` prints"
-    return f"POST /jars/<jar>/run {json.dumps(seen.starting.rest)}"
+        command = seen.starting.restore.command or "as `promote` prints"
+    else:
+        command = f"POST /jars/<jar>/run {json.dumps(seen.starting.rest)}"
+    return command.replace(f"{seen.replica}/{seen.newest}", f"{seen.replica}/<the last chk>")
 
 
 def expected(job: JobSwitch) -> str:
     """Return how long a job is expected to stand still."""
     if job.expected is None:
-        return "not known: no switch of this job was measured"
+        return "not known: no switch of this job into this TARGET_ROOT was measured"
     return f"about {job.expected:.1f} s, as at its last switch"
 
 

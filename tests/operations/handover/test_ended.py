@@ -1,11 +1,15 @@
 """A job whose checkpoints are gone at the source is not taken back without a word."""
 
+import json
+import re
+import shlex
 import shutil
 from dataclasses import replace
 
 import pytest
 
 from cpreplicate.errors import Lagging, NotThere, Refused
+from cpreplicate.flink import FlinkRest
 from cpreplicate.operations.handover.promote import PromoteRequest, promote
 from cpreplicate.operations.handover.promote_all import PromoteAllRequest, candidates, promote_all
 from cpreplicate.operations.replicas.replicas import replicas_below
@@ -15,6 +19,9 @@ from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
+from tests.operations.jobs.test_flink_jobs import answering
+from tests.support import jobs
+from tests.support.commandline import run
 from tests.support.corpus import DataCentre
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, synced
@@ -100,11 +107,60 @@ def test_after_a_savepoint_that_did_not_stop_it_the_job_may_have_gone_further(tm
 
 def test_a_sync_of_its_directory_names_the_savepoint(tmp_path):
     job = Stopped(tmp_path)
-    with pytest.raises(NotThere, match=f"sync file:{job.savepoint} file:{job.root}`"):
+    with pytest.raises(NotThere, match=f"file:{job.root} --job {job.job.name}`"):
         job.sync(job.job)
     shutil.rmtree(job.savepoint)
     with pytest.raises(NotThere, match="then give the savepoint as SOURCE"):
         job.sync(job.job)
+
+
+def reported(job, savepoint, number):
+    """What the JobManager of a job that was stopped reports of it."""
+    last = {"id": number, "external_path": f"file:{savepoint}", "latest_ack_timestamp": 2000}
+    path = f"/jobs/{job.job.name}/checkpoints"
+    return {path: {"latest": {"completed": None, "savepoint": last}}}
+
+
+@pytest.mark.parametrize("words", [[], ["--all", "--dry-run"]])
+def test_promote_names_the_savepoint_that_only_the_jobmanager_knows(tmp_path, words):
+    job = Stopped(tmp_path)
+    elsewhere = tmp_path / "far" / "away" / job.savepoint.name
+    shutil.copytree(job.savepoint, elsewhere)
+    shutil.rmtree(job.savepoint)
+    place = f"file:{job.root}" if words else job.replica
+    with answering(reported(job, elsewhere, 3)) as (address, _):
+        asked = [*words, "--flink", f"http://{address}", "--output", "json"]
+        ended = run("promote", place, *asked)
+    message = json.loads(ended.out)["jobs"][0]["error"] if words else ended.message
+    assert f"names its last savepoint, file:{elsewhere}, completed 1970-01-01T00:00:02" in message
+    (command,) = re.findall("`cpreplicate ([^`]+)`", message)
+    remap = f"{job.centre.remap.recorded}={job.centre.remap.actual}"
+    assert run(*shlex.split(command), "--runner", "inline", "--remap", remap).code == 0
+    assert promote(job.request, silent).checkpoint == "chk-3"
+
+
+def test_a_jobmanager_that_does_not_answer_hides_no_savepoint_that_can_be_seen(tmp_path):
+    job = Stopped(tmp_path)
+    asked = replace(job.request, clusters=(FlinkRest("http://127.0.0.1:1"),))
+    with pytest.raises(Refused, match=f"file:{job.savepoint}, completed .* if it is of this job"):
+        promote(asked, silent)
+
+
+def test_of_several_jobmanagers_none_is_believed_about_a_fixed_id(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "JOB", "0" * 32)
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
+    source = SyncRequest(f"file:{checkpoint.parent}", f"file:{tmp_path}/dcB", execution=INLINE)
+    replica = sync(source, silent).plan.replica
+    shutil.rmtree(checkpoint)
+    last = {"id": 9, "external_path": "file:/of/another/job", "latest_ack_timestamp": 2000}
+    answers = {f"/jobs/{jobs.JOB}/checkpoints": {"latest": {"completed": None, "savepoint": last}}}
+    with answering(answers) as (address, _):
+        both = [FlinkRest(f"http://{address}"), FlinkRest("http://127.0.0.1:1")]
+        request = PromoteRequest(replica, source=Side(), clusters=tuple(both))
+        with pytest.raises(Refused, match="names the savepoint: run"):
+            promote(request, silent)
+        with pytest.raises(Refused, match="file:/of/another/job, completed"):
+            promote(replace(request, clusters=(both[0],)), silent)
 
 
 def test_a_source_that_is_lost_with_its_data_centre_is_no_reason_to_refuse(tmp_path):

@@ -1,6 +1,7 @@
 """The name of a job or the beginning of its id selects a replica, or an error names them all."""
 
 import os
+import re
 import shutil
 
 import pytest
@@ -97,6 +98,17 @@ def test_a_name_that_another_id_begins_with_is_an_error_that_names_both(roots):
     roots.add(THIRD, "0a0a")
     with pytest.raises(UsageError, match=f"{FIRST}.*{THIRD}"):
         selected(roots, "0a0a")
+
+
+def test_the_uri_of_a_replica_selects_it_though_another_one_has_its_id(roots):
+    fixed = "0" * 32
+    roots.add(fixed, "orders")
+    roots.add(f"{fixed}-1a2b3c4d", "clicks")
+    with pytest.raises(UsageError, match="is the id of 2 jobs") as refused:
+        selected(roots, fixed)
+    words = re.findall(r"--job (file:\S+)", str(refused.value))
+    assert [job_of(roots, word) for word in words] == [fixed, f"{fixed}-1a2b3c4d"]
+    assert job_of(roots, f"{roots.targets}/{fixed}") == fixed
 
 
 def test_a_whole_id_wins_over_a_name(roots):

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 
 from cpreplicate.core import uri
 from cpreplicate.core.positions.ranges import described as described_problems
-from cpreplicate.errors import NotAtKafka, NotSwitched, NotThere, Refused, SwitchUnclear, described
+from cpreplicate.errors import (
+    MetadataError,
+    NotAtKafka,
+    NotSwitched,
+    NotThere,
+    Refused,
+    SwitchUnclear,
+    described,
+)
 from cpreplicate.operations.handover.promote import PromoteRequest, Promotion, promote
-from cpreplicate.operations.handover.switch.ending import GOING_ON, end_job
+from cpreplicate.operations.handover.switch.ending import ENDED, GOING_ON, end_job
 from cpreplicate.operations.handover.switch.programs import named_jar, uploaded
 from cpreplicate.operations.handover.switch.request import JobSwitch, Round
 from cpreplicate.operations.handover.switch.rounds import copy_round, expected_standstill, patient
@@ -24,6 +33,7 @@ from cpreplicate.operations.handover.switch.starting import (
 )
 from cpreplicate.operations.handover.switch.under_way import Switching
 from cpreplicate.operations.kafka.check import KafkaCheck
+from cpreplicate.storage import Transient
 
 _CATCH_UP = 30.0  # seconds in which a mirror that still runs has what the job read last
 
@@ -158,6 +168,7 @@ def _started(
     point = uri.join(str(record.replica), str(record.checkpoint))
     if promotion is not None:
         assert promotion.starting is not None, "else it raises"
+        _refuse_taken_back(run)
         version = target.cluster().version  # else it is known that nothing was started
         log.write(step="starting", target_cluster=target.identity())
         asked = run_of(record, record.new_job, point, run.request.program)
@@ -177,6 +188,21 @@ def _started(
     return replace(
         result, outcome="switched", new_job=record.new_job, phases=phases, warnings=warnings
     )
+
+
+def _refuse_taken_back(run: Switching) -> None:
+    """Raise `SwitchUnclear` if another switch of the job has it run again where it ran.
+
+    A cluster that does not answer proves nothing, and is not waited for.
+    """
+    record, origin = run.log.record, run.clusters.origin
+    with suppress(Transient, MetadataError):
+        if origin.state(record.back_job) not in (None, *ENDED, "FAILED"):
+            raise SwitchUnclear(
+                f"{record.name} runs again at {record.origin} as {record.back_job}: another"
+                " `switch` of it, into another TARGET_ROOT, failed and has started it. Nothing was"
+                " started. With --take-back, this switch ends, and the job runs there as it does"
+            )
 
 
 def _measured(phases: dict[str, float]) -> dict[str, float]:

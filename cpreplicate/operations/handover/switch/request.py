@@ -32,6 +32,13 @@ class Program(NamedTuple):
     parallelism: int | None = None
 
 
+class Programs(NamedTuple):
+    """What is run at the target, and what at the origin if the job is started again there."""
+
+    program: Program
+    origin_program: Program
+
+
 class Clusters(NamedTuple):
     """The JobManagers of a switch. Without a target, the start is left to the operator."""
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 import time
+from contextlib import suppress
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME
-from cpreplicate.errors import FlinkRefused, NotSwitched, SwitchUnclear
+from cpreplicate.errors import FlinkRefused, MetadataError, NotSwitched, SwitchUnclear
 from cpreplicate.flink.control import FlinkControl, Run, Version, is_same_place
-from cpreplicate.operations.handover.switch.ending import cancel, wait_for, wait_for_end
+from cpreplicate.operations.handover.switch.ending import ENDED, cancel, wait_for, wait_for_end
 from cpreplicate.operations.handover.switch.request import Program, SwitchRequest
 from cpreplicate.protocol.switch_record import NAME as SWITCH
 from cpreplicate.protocol.switch_record import SwitchRecord
+from cpreplicate.storage import Transient
 
 _DUPLICATE = "already been submitted"
 _LATE = "TimeoutException"
@@ -94,13 +97,50 @@ def wait_until_it_runs(
             return True
         if found.path is not None and uri.name(uri.parent(found.path)) == job_id:
             return _has_gone_on(found.path, point, job_id, cluster)
-        began = "empty state" if found.path is None else found.path
+        if found.path is not None:
+            advice = after_another(uri.parent(point))
+            _refuse_other_point(job_id, found.path, point, cluster, advice)
         raise NotSwitched(
-            f"{cluster.url} started the job {job_id} from {began}, not from {point}: it was"
+            f"{cluster.url} started the job {job_id} from empty state, not from {point}: it was"
             " cancelled"
         )
 
     wait_for(restored, request, f"from what {job_id} was restored at {cluster.url}")
+
+
+def refuse_started(job_id: str, point: str, cluster: FlinkControl, advice: str) -> None:
+    """Raise `SwitchUnclear` if a job runs, and was not started from a point.
+
+    Another switch of the same job has started it then. A cluster that does not answer proves
+    nothing, and is not waited for.
+    """
+    with suppress(Transient, MetadataError):
+        if cluster.state(job_id) in (None, *ENDED, "FAILED"):
+            return
+        found = cluster.restored(job_id)
+        if found is not None and found.path is not None:
+            _refuse_other_point(job_id, found.path, point, cluster, advice)
+
+
+def _refuse_other_point(
+    job_id: str, restored: str, point: str, cluster: FlinkControl, advice: str
+) -> None:
+    own = uri.name(uri.parent(restored)) == job_id  # it was restored again since
+    if own or is_same_place(restored, point):
+        return
+    raise SwitchUnclear(
+        f"the job {job_id} runs at {cluster.url} from {restored}, not from {point}: another"
+        " `switch` of the same job started it, into another TARGET_ROOT. It was left running, and"
+        f" nothing was started. {advice}"
+    )
+
+
+def after_another(replica: str) -> str:
+    """Return how a switch ends whose job another one has started at the target."""
+    return (
+        f"To have {replica} followed again, run `cpreplicate unseal {shlex.quote(replica)}"
+        f" --no-job-uses-it`, and delete .cpreplicate/{SWITCH} there"
+    )
 
 
 def _has_gone_on(own: str, point: str, job_id: str, cluster: FlinkControl) -> bool:

@@ -42,7 +42,7 @@ from cpreplicate.operations.handover.switch.request import (
 from cpreplicate.operations.handover.switch.rounds import copied_ahead, copy_round, refuse_damaged
 from cpreplicate.operations.handover.switch.taking_back import take_back
 from cpreplicate.operations.handover.switch.under_way import Switching
-from cpreplicate.protocol.switch_record import SwitchRecord, new_id, switching
+from cpreplicate.protocol.switch_record import SwitchRecord, id_of_next, new_id, switching
 from cpreplicate.storage import Transient
 
 
@@ -107,9 +107,12 @@ def _begun(
         clusters.origin.url,
         target,
         request.stop,
-        *(new_id(), new_id(), new_id()),
+        new_id(),
+        id_of_next(job.job_id, job.name, job.began, "target"),
+        id_of_next(job.job_id, job.name, job.began, "origin"),
+        origin_cluster=clusters.origin.identity(),
+        switch_id=new_id(),
     )
-    record = record._replace(origin_cluster=clusters.origin.identity())
     with switching(root, request.sync.sides.target, record, notify) as log:
         run = Switching(log, clusters, request, notify, is_halted, former)
         if log.record.is_open:

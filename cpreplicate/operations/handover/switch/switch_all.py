@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +15,12 @@ from cpreplicate.errors import NotThere
 from cpreplicate.operations.change.job_result import JobResults, failed
 from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.handover.switch.earlier import records
-from cpreplicate.operations.handover.switch.request import Clusters, JobSwitch, SwitchRequest
+from cpreplicate.operations.handover.switch.request import (
+    Clusters,
+    JobSwitch,
+    Programs,
+    SwitchRequest,
+)
 from cpreplicate.operations.handover.switch.switch import switch
 
 
@@ -33,19 +38,26 @@ def switch_all(
     notify: Notify,
     stops_on_error: bool,
     at_once: int = 16,
+    programs: Mapping[str, Programs] | None = None,
 ) -> SwitchOfAll:
     """Switch jobs in the order given, so many at the same time.
+
+    A job has the programs of the request, unless `programs` has its own.
 
     What fails for one is in its result. `stops_on_error`: once one failed, those that still run are
     not stopped any more. A single job runs in this thread, and what it raises is raised.
     """
     started, is_halted = time.monotonic(), Event()
 
+    def asked(job: str) -> SwitchRequest:
+        own = (programs or {}).get(job)
+        return replace(request, job=job, **({} if own is None else own._asdict()))
+
     def one(job: str) -> JobSwitch:
         begin_job(job)
         try:
             with connected(connect) as clusters:
-                return switch(replace(request, job=job), clusters, named(job, notify), is_halted)
+                return switch(asked(job), clusters, named(job, notify), is_halted)
         except Exception as error:  # noqa: BLE001  # it concerns this job only
             if stops_on_error:
                 is_halted.set()
@@ -53,7 +65,7 @@ def switch_all(
 
     if len(jobs) == 1:
         with connected(connect) as clusters:
-            done = [switch(replace(request, job=jobs[0]), clusters, notify)]
+            done = [switch(asked(jobs[0]), clusters, notify)]
     else:
         with ThreadPoolExecutor(min(at_once, len(jobs)), "switch") as pool:
             done = list(pool.map(one, jobs))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify
 from cpreplicate.errors import (
     CpreplicateError,
@@ -19,7 +20,9 @@ from cpreplicate.operations.handover.switch.preview import origin_program
 from cpreplicate.operations.handover.switch.programs import named_jar, uploaded
 from cpreplicate.operations.handover.switch.request import Clusters, Program, SwitchRequest
 from cpreplicate.operations.handover.switch.starting import (
+    after_another,
     refuse_another_cluster,
+    refuse_started,
     run_of,
     submit,
     wait_until_it_runs,
@@ -60,6 +63,8 @@ def take_back(
             _refuse_no_point(log, state)
         log.write(step="taken back")
         return f"the job {record.job_id} was not stopped, and is {state} at {record.origin}"
+    if clusters.target is not None:
+        _refuse_of_another_switch(log, clusters.target)
     sealed = _unseal(record.replica, request.sync.sides.target)
     return f"{_restart(log, clusters.origin, request, notify)}{sealed}"
 
@@ -121,8 +126,16 @@ def _end_at_target(
             " for the same id, which no cluster starts twice"
         )
     if state not in _DEAD:
+        _refuse_of_another_switch(log, target)
         cancel(job_id, target, request)
         wait_for_end(job_id, target, request)
+
+
+def _refuse_of_another_switch(log: SwitchLog, target: FlinkControl) -> None:
+    """Raise `SwitchUnclear` if another switch of the job, into another root, has started it."""
+    record = log.record
+    point = uri.join(record.replica or log.root, record.checkpoint or "chk-0")
+    refuse_started(record.new_job, point, target, after_another(uri.parent(point)))
 
 
 def _unseal(root: str | None, side: Side) -> str:

@@ -19,7 +19,7 @@ from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import census
 from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_name
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.protocol.replica_name import Named, claims, find_replica, is_distinctive
+from cpreplicate.protocol.replica_name import Named, claims, find_replica, is_distinctive, word_of
 from cpreplicate.protocol.source import Source, read_metadata
 
 _NAME = re.compile(r"savepoint-([0-9a-f]{6})-[0-9a-f]{12}")
@@ -104,7 +104,7 @@ def _proven(request: SyncRequest, source: Source, metadata: Metadata) -> OwnJob 
         raise Refused(
             f"{source.checkpoint} may be a savepoint of the job of {names}, or of another one:"
             f" many ids begin with {match[1]}. Nothing was done. Give --job and the name or the id"
-            f" of its job, such as --job {uri.name(replica.root)}. If its job has no replica here,"
+            f" of its job, such as --job {word_of(replica.root)}. If its job has no replica here,"
             " give another TARGET_ROOT"
         )
     return OwnJob(replica.root, marker.sources[-1])

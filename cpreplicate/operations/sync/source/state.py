@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import pyarrow.compute as pc
@@ -18,8 +18,8 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, FileTable, closure
 from cpreplicate.core.path_columns import Texts
 from cpreplicate.core.placement import CHECKPOINT_NAME, Placement, job_root
-from cpreplicate.errors import NotThere, Refused, SourceMovedOn
-from cpreplicate.operations.sync.place import named_source
+from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceMovedOn
+from cpreplicate.operations.sync.place import named_source, replica_root
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import incomplete
 from cpreplicate.operations.sync.source.incomplete import Search
@@ -27,8 +27,8 @@ from cpreplicate.operations.sync.source.savepoint import OwnJob, has_replicas, j
 from cpreplicate.protocol import json_files, ownership, same_place
 from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_name
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.protocol.replica_name import Named, find_replica, is_distinctive, namesake
-from cpreplicate.protocol.savepoints import newest_savepoint
+from cpreplicate.protocol.replica_name import Named, find_replica, is_distinctive, namesake, word_of
+from cpreplicate.protocol.savepoints import LastSavepoint, newest_savepoint
 from cpreplicate.protocol.source import (
     MetadataFile,
     Source,
@@ -167,24 +167,35 @@ def _ended(error: NotThere, request: SyncRequest) -> NotThere:
     savepoint, command = stopped
     return NotThere(
         f"{error}. Flink deletes the checkpoints of a job that was stopped with a savepoint."
-        f" {savepoint.checkpoint}, completed {json_files.clock(savepoint.completed)}, has the"
+        f" {savepoint.path}, completed {json_files.clock(savepoint.completed)}, has the"
         f" beginning of its id: to replicate that, run `{command}`"
     )
 
 
-def stopped_with(request: SyncRequest, root: str) -> tuple[Source, str] | None:
+def stopped_with(
+    request: SyncRequest, root: str, reported: LastSavepoint | None = None
+) -> tuple[LastSavepoint, str] | None:
     """Return the savepoint that may have ended the job of a directory, and what replicates it.
 
-    None without one that is seen.
+    That is the one which its JobManager reported, else one that is seen; None without either.
     """
     roots = [*request.source_roots, *(remap.actual for remap in request.remaps)]
     within = roots if request.source_roots else ()
-    savepoint = newest_savepoint(root, request.sides.source, within)
+    savepoint = reported or newest_savepoint(root, request.sides.source, within)
     if savepoint is None:
         return None
-    job = "" if is_distinctive(uri.name(root)) else " --job JOB"
-    places = shlex.join([savepoint.checkpoint, request.target_root])
-    return savepoint, f"cpreplicate sync {places}{job}"
+    places = shlex.join([savepoint.path, request.target_root])
+    return savepoint, f"cpreplicate sync {places}{_to_replica_of(request, root)}"
+
+
+def _to_replica_of(request: SyncRequest, root: str) -> str:
+    """Return the option by which a savepoint becomes a point of the replica of a job."""
+    with suppress(CpreplicateError, OSError):
+        replica = replica_root(replace(request, source=root))
+        if read_marker(request.sides.target, replica) is None:
+            return ""
+        return f" --job {shlex.quote(word_of(replica))}"
+    return "" if is_distinctive(uri.name(root)) else " --job JOB"
 
 
 def _other(request: SyncRequest, gone: str) -> Source | None:

@@ -99,8 +99,9 @@ def test_a_preview_is_a_page_that_begins_with_the_answer(centres: Centres) -> No
     assert page.tone == "good"
     facts = dict(page.facts)
     assert facts["withdraws"] == "no point"
-    assert facts["standstill"] == "not known: no switch of this job was measured"
+    assert facts["standstill"].startswith("not known: no switch of this job into this TARGET_ROOT")
     assert facts["start"].startswith("POST /jars/<jar>/run {")
+    assert f"{centres.replica}/<the last chk>" in facts["start"]  # which is not the newest one
     assert [chart.title for chart in page.charts] == ["Bytes to copy by job"]
 
 

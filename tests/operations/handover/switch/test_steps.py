@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 
 from cpreplicate.core.notify import silent
-from cpreplicate.errors import (
-    FlinkRefused,
-    NotSwitched,
-    NotThere,
-    Refused,
-    SwitchUnclear,
-)
+from cpreplicate.errors import FlinkRefused, NotSwitched, NotThere, Refused, SwitchUnclear
 from cpreplicate.flink import CompletedCheckpoint, Overview
 from cpreplicate.flink.control import Cluster
-from cpreplicate.operations.handover.switch.request import Clusters, SwitchRequest
+from cpreplicate.operations.handover.switch.request import (
+    Clusters,
+    Program,
+    Programs,
+    SwitchRequest,
+)
 from cpreplicate.operations.handover.switch.switch import switch
 from cpreplicate.operations.handover.switch.switch_all import switch_all
 from cpreplicate.operations.handover.unseal import UnsealRequest, unseal
@@ -389,3 +388,16 @@ def test_jobs_are_left_running_once_another_one_was_not_switched(centres: Centre
     with pytest.raises(Refused, match="another job was not switched"):
         switch(centres.request(), centres.clusters, silent, is_halted)
     assert centres.running() == [JOB]
+
+
+def test_each_of_several_jobs_is_started_with_its_own_program(centres: Centres) -> None:
+    centres.a.start(NEXT_JOB, "payments")
+    own = Programs(Program(arguments=("--for", "{job}"), parallelism=3), Program())
+    jobs, asked = ["orders", "payments"], centres.request()
+    done = switch_all(jobs, asked, lambda: centres.clusters, silent, True, 1, {"payments": own})
+    assert [(each.name, each.outcome) for each in done.jobs] == [
+        ("orders", "switched"),
+        ("payments", "switched"),
+    ]
+    assert [each.arguments for each in centres.b.asked] == [(), ("--for", "payments")]
+    assert [each.parallelism for each in centres.b.asked] == [None, 3]
