@@ -20,7 +20,7 @@ from cpreplicate.core import uri as places
 from cpreplicate.storage import FileStatus, Side, Storage
 from cpreplicate.storage.base import Content
 from cpreplicate.storage.statuses import Attributes
-from cpreplicate.storage.wrappers.limits import RateLimiter
+from cpreplicate.storage.wrappers.limits import RateLimiter, take_turn
 
 SCHEME = "emulated"
 _PIECE = bytes(256 << 10)
@@ -106,7 +106,7 @@ class EmulatedStorage(Storage):
         time.sleep(count * self._latency)
 
     def _carry(self, amount: int) -> None:
-        time.sleep(self._line.reserve("bytes", amount))
+        take_turn(self._line, "bytes", amount)
 
 
 class _Zeros(io.RawIOBase):

@@ -25,6 +25,9 @@ _WRITING = ("put", "create_exclusive", "take_over")
 # seconds of unused allowance that may be used later: enough to be smooth, too little to be noticed
 _BURST = 0.1
 _SLICE = 0.5  # seconds between two checks for a cancellation
+# seconds of the whole run's bytes by which a large piece is reserved: who wants few bytes does not
+# wait for all of it
+_TURN = 0.5
 # seconds of the whole run's allowance that a process asks for at once; what it leaves unused is
 # lost
 _GRAIN = 0.002
@@ -59,17 +62,30 @@ def _second_of_week() -> int:
     return ((now.tm_wday * 24 + now.tm_hour) * 60 + now.tm_min) * 60 + now.tm_sec
 
 
+class Turn(NamedTuple):
+    """When what was asked for may be used: after so many seconds.
+
+    With `again`, nothing was reserved: after these seconds it is asked for once more.
+    """
+
+    seconds: float
+    again: bool = False
+
+
 class Pace(Protocol):
     """A rate limiter, in this process or in another one."""
 
-    def reserve(self, what: str, amount: float) -> float:
-        """Reserve an amount of `calls …` or `bytes`. Return the seconds to wait before using it."""
+    def reserve(self, what: str, amount: float) -> Turn:
+        """Reserve an amount of `calls …` or `bytes`. Return when it may be used."""
 
 
 class RateLimiter:
     """A rate limiter: for each resource, the instant from which more of it may be used.
 
-    A rate of a timetable is that of `second_of_week` when something is reserved.
+    A rate of a timetable is that of `second_of_week` when something is reserved. Bytes that take
+    longer than `_TURN` are a large piece. It is used as soon as there is room for a part of it. The
+    rest is a debt, which is paid by what nobody uses, and in turns by the next large piece before
+    it begins. So large pieces come one after the other, and small ones between their turns.
     """
 
     def __init__(
@@ -81,20 +97,49 @@ class RateLimiter:
         self._rates, self._second_of_week = rates, second_of_week
         self._clock = clock
         self._free: dict[str, float] = {}
+        self._debt = 0.0  # bytes of a large piece that were used and not reserved yet
+        self._paid = -math.inf  # when the last part of a large piece that was reserved is over
         self._lock = threading.Lock()
 
-    def reserve(self, what: str, amount: float) -> float:
+    def reserve(self, what: str, amount: float) -> Turn:
         """See `Pace`. A reservation counts, whether it is used or not."""
         rate = self._rates.get(what.partition(" ")[0])
         if isinstance(rate, Timetable):
             rate = rate.at(self._second_of_week())
         if rate is None:
-            return 0.0
+            return Turn(0.0)
         with self._lock:
             now = self._clock()
-            begin = max(self._free.get(what, 0.0), now - _BURST)
-            self._free[what] = begin + amount / rate
-            return max(0.0, begin - now)
+            if what != "bytes":
+                return Turn(self._take(what, amount, rate, now))
+            self._pay_by_rest(rate, now)
+            if amount <= rate * _TURN:
+                return Turn(self._take(what, amount, rate, now))
+            return self._begin_large(amount, rate, now)
+
+    def _take(self, what: str, amount: float, rate: float, now: float) -> float:
+        """Reserve an amount; return the seconds until it may be used."""
+        begin = max(self._free.get(what, 0.0), now - _BURST)
+        self._free[what] = begin + amount / rate
+        return max(0.0, begin - now)
+
+    def _pay_by_rest(self, rate: float, now: float) -> None:
+        """Pay the debt by what nobody used until now."""
+        if self._debt > 0:
+            paid = min(self._debt, max(0.0, now - self._free["bytes"]) * rate)
+            self._debt -= paid
+            self._free["bytes"] += paid / rate
+
+    def _begin_large(self, amount: float, rate: float, now: float) -> Turn:
+        """Begin a large piece, or pay a part of the debt of the one before."""
+        if self._debt > 0 and self._paid > now:
+            return Turn(self._paid - now, again=True)
+        has_debt = self._debt > 0
+        part = min(self._debt, rate * _TURN) if has_debt else rate * _TURN
+        self._debt = self._debt - part if has_debt else amount - part
+        wait = self._take("bytes", part, rate, now)
+        self._paid = self._free["bytes"]
+        return Turn(self._paid - now, again=True) if has_debt else Turn(wait)
 
 
 class _Remote:
@@ -112,17 +157,18 @@ class _Remote:
         self._lock = threading.Lock()
         self._left: dict[str, float] = {}
 
-    def reserve(self, what: str, amount: float) -> float:
+    def reserve(self, what: str, amount: float) -> Turn:
         """See `Pace`. Raises `Transient` where the run that limits this one cannot be reached."""
         with self._lock:
             left = self._left.get(what, 0.0)
             if amount <= left:
                 self._left[what] = left - amount
-                return 0.0
+                return Turn(0.0)
             asked = max(amount - left, self._grains[what.partition(" ")[0]])
-            wait = float(self._client.call("reserve", what, asked))
-            self._left[what] = left + asked - amount
-            return wait
+            turn = Turn(*self._client.call("reserve", what, asked))
+            if not turn.again:
+                self._left[what] = left + asked - amount
+            return turn
 
 
 @functools.cache
@@ -151,12 +197,22 @@ def wait(
 
     `meanwhile` is called now and then, and may raise to wait no longer.
     """
-    if not limits.any:
-        return
-    until = time.monotonic() + pace(limits).reserve(what, amount)
-    while (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, _SLICE))
-        meanwhile()
+    if limits.any:
+        take_turn(pace(limits), what, amount, meanwhile)
+
+
+def take_turn(
+    pace: Pace, what: str, amount: float, meanwhile: Callable[[], None] = lambda: None
+) -> None:
+    """Wait as `wait` does, at one rate limiter."""
+    is_over = False
+    while not is_over:
+        turn = pace.reserve(what, amount)
+        is_over = not turn.again
+        until = time.monotonic() + turn.seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _SLICE))
+            meanwhile()
 
 
 def new_limits(calls: float | None, bandwidth: float | Timetable | None) -> Limits:

@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import random
 import threading
 import time
 
@@ -29,7 +30,7 @@ class Clock:
 def test_what_is_reserved_waits_its_turn():
     clock = Clock()
     limiter = RateLimiter({"calls": 10.0}, clock)
-    waits = [limiter.reserve("calls a", 1) for _ in range(4)]
+    waits = [limiter.reserve("calls a", 1).seconds for _ in range(4)]
     # a tenth of a second's allowance may be used at once
     assert waits == pytest.approx([0, 0, 0.1, 0.2])
 
@@ -39,28 +40,64 @@ def test_what_was_not_used_is_not_kept_for_a_storm_later():
     limiter = RateLimiter({"calls": 10.0}, clock)
     limiter.reserve("calls a", 1)
     clock.now += 3600
-    assert sum(limiter.reserve("calls a", 1) == 0 for _ in range(100)) == 2
+    assert sum(limiter.reserve("calls a", 1).seconds == 0 for _ in range(100)) == 2
 
 
 def test_each_cluster_has_its_own_allowance_and_bytes_are_shared_by_all():
     limiter = RateLimiter({"calls": 1.0, "bytes": 1.0}, Clock())
     limiter.reserve("calls a", 60)
-    assert limiter.reserve("calls b", 1) == 0
-    limiter.reserve("bytes", 60)
-    assert limiter.reserve("bytes", 1) > 50
+    assert limiter.reserve("calls b", 1).seconds == 0
+    limiter.reserve("bytes", 0.5)
+    limiter.reserve("bytes", 0.5)
+    assert limiter.reserve("bytes", 0.5).seconds == pytest.approx(0.9)
+
+
+def granted(limiter, clock, amount):
+    """Return how many seconds later a piece may be used which is asked for until it may."""
+    began = clock.now
+    while (turn := limiter.reserve("bytes", amount)).again:
+        clock.now += turn.seconds
+    return clock.now + turn.seconds - began
+
+
+def test_a_large_piece_is_used_at_once_and_holds_up_the_next_large_one_only():
+    clock = Clock()
+    limiter = RateLimiter({"bytes": 100.0}, clock)
+    assert granted(limiter, clock, 1000) == 0
+    assert limiter.reserve("bytes", 1).seconds == pytest.approx(0.4)
+    assert granted(limiter, clock, 1000) == pytest.approx(9.9, abs=0.1)
+    assert limiter.reserve("bytes", 1).seconds <= 0.5
+
+
+def test_large_and_small_pieces_together_keep_the_rate_and_nobody_starves():
+    """Twenty who want few bytes again and again, and three who want large pieces."""
+    clock, chance = Clock(), random.Random(1)
+    limiter = RateLimiter({"bytes": 100.0}, clock)
+    began, used = clock.now, dict.fromkeys(range(23), 0)
+    due = dict.fromkeys(used, clock.now)
+    while clock.now < began + 600:
+        who = min(due, key=lambda each: due[each])
+        clock.now = max(clock.now, due[who])
+        amount = 5 if who < 20 else 1000
+        turn = limiter.reserve("bytes", amount)
+        used[who] += 0 if turn.again else amount
+        due[who] = clock.now + turn.seconds + chance.random() / 100
+        assert turn.seconds < 3
+    assert 0.95 * 60_000 < sum(used.values()) < 60_000 + 1000 + 20 * 5 + 50
+    assert min(used.values()) > 1000
 
 
 def test_the_rate_of_a_timetable_is_that_of_the_moment():
     clock, second = Clock(), [0]
     table = Timetable((Change(0, 1.0), Change(60, None), Change(120, 100.0)))
     limiter = RateLimiter({"bytes": table}, clock, lambda: second[0])
-    limiter.reserve("bytes", 50)
-    assert limiter.reserve("bytes", 1) == pytest.approx(49.9)
+    limiter.reserve("bytes", 0.5)
+    assert limiter.reserve("bytes", 0.5).seconds == pytest.approx(0.4)
     second[0] = 60
-    assert limiter.reserve("bytes", 1e9) == 0
+    assert limiter.reserve("bytes", 1e9).seconds == 0
     second[0], clock.now = 120, clock.now + 120
     limiter.reserve("bytes", 50)
-    assert limiter.reserve("bytes", 1) == pytest.approx(0.4)
+    assert limiter.reserve("bytes", 1).seconds == pytest.approx(0.4)
 
 
 def test_a_timetable_that_never_limits_is_no_limit():
@@ -70,7 +107,7 @@ def test_a_timetable_that_never_limits_is_no_limit():
 
 def test_nothing_is_waited_for_where_nothing_is_limited():
     assert not new_limits(None, None).any
-    assert RateLimiter({"calls": None}).reserve("calls a", 1e12) == 0
+    assert RateLimiter({"calls": None}).reserve("calls a", 1e12).seconds == 0
 
 
 def work(given, amount, times):
@@ -126,7 +163,7 @@ def test_a_stranger_without_the_key_gets_nothing_and_stops_nobody():
     with served(new_limits(5.0, None)) as given:
         with pytest.raises(Transient, match="driver"):
             pace(given._replace(address=given.address._replace(key=b"wrong"))).reserve("calls a", 1)
-        assert pace(given).reserve("calls a", 1) == 0
+        assert pace(given).reserve("calls a", 1).seconds == 0
 
 
 def test_what_answering_raises_is_raised_where_it_was_asked_and_others_are_answered():
