@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 _SAME = 1.0  # seconds: some calls of a storage return whole seconds of the same time
+_SHOWN_LATE = 5.0  # seconds after which Flink's REST API shows a checkpoint at the latest
 UNNUMBERED = 0  # the number of a savepoint, whose name has none; Flink counts checkpoints from 1
 
 
@@ -95,6 +96,15 @@ def age_seconds(newest: Newest | None, now: float) -> float:
     It is the most that the lag can be while nobody knows what the source has.
     """
     return math.inf if newest is None else max(0.0, now - newest.completed)
+
+
+def clock_ahead(known: float, completed: float, after: float, by: float) -> float:
+    """Return by how many seconds the clock that dated a checkpoint `completed` is ahead of another.
+
+    By the other one, it was not there at `after`, and was at `by`. What was `known` of the clocks
+    stays as far as it agrees with that.
+    """
+    return max(min(known, completed - after + _SHOWN_LATE), completed - by)
 
 
 def is_unseen(looked: float, within: float, now: float) -> bool:

@@ -143,6 +143,11 @@ FAMILIES = (
         _one(lambda job: job.replica_newest and job.replica_newest.clocks_apart),
     ),
     Family(
+        "cpreplicate_source_clock_ahead_seconds",
+        "Seconds by which the clock of the source's storage is ahead of this host's, at least.",
+        _one(lambda job: job.clock_ahead),
+    ),
+    Family(
         "cpreplicate_job_unreported",
         "1 if the JobManager answers without the job and has not reported its end, else no sample.",
         _one(lambda job: 1 if job.is_lost else None),

@@ -25,6 +25,12 @@ FOLLOW = (
         kinds.FILE,
     ),
     service(
+        "ended-file",
+        "File with an id of a job per line that has ended, although no JobManager reported that. It"
+        " is read again when it changes.",
+        kinds.FILE,
+    ),
+    service(
         "job-name",
         "Follow the job of this name, also when it restarts under another id. Repeatable.",
         kinds.LINE,

@@ -68,19 +68,21 @@ def show_change(
 
     if is_dry_run:
         return show_read(result, form, listing, page)
-    show_one_of_many(result, form, listing)
+    show_one_of_many(result, form, listing, has_passwords=True)
     failures.result_is_printed()
     if problem := _unwritten_page(page):
         write_warning(f"{problem}. {_WORK_IS_DONE}")
     return 0
 
 
-def show_one_of_many(result: object, form: Form, listing: Listing = "totals") -> None:
+def show_one_of_many(
+    result: object, form: Form, listing: Listing = "totals", *, has_passwords: bool = False
+) -> None:
     """Print one of the results of a command that runs until it is stopped."""
     from cpreplicate.output import show
     from cpreplicate.output.log import write_warning
 
-    unwritten = show(result, form, listing)
+    unwritten = show(result, form, listing, has_passwords=has_passwords)
     if unwritten is not None:
         write_warning(f"{_text(unwritten)}. {_WORK_IS_DONE}")
 

@@ -67,12 +67,31 @@ def clusters_of(values: Mapping[str, Any]) -> tuple[FlinkControl, ...]:
     return tuple(FlinkControl(url, headers, *secrets) for url in values["flink"])
 
 
+def _lines_of(option: str, path: str) -> tuple[str, ...]:
+    """Return the lines of a file, without comments. Raises `NotThere` if it cannot be read."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_OF_FILE + 1)
+    except OSError as error:
+        raise NotThere(f"the file of {option}, {path}, cannot be read: {error.strerror}") from error
+    if len(content) > _MOST_OF_FILE:
+        raise UsageError(
+            f"{option} {path} has more than {_MOST_OF_FILE} bytes. Give a file with a URL of a"
+            " JobManager, or an id of a job, per line"
+        )
+    # a line in another encoding is none, which concerns that line only
+    lines = content.decode(errors="replace").splitlines()
+    words = (_COMMENT.split(line)[0].strip() for line in lines)
+    return tuple(filter(None, words))
+
+
 @dataclass(frozen=True, kw_only=True)
 class FollowOptions:
     """Which jobs `watch` follows; see the options of the same names."""
 
     flink: Sequence[str]
     flink_file: str | None
+    ended_file: str | None
     job_name: Sequence[str]
     all_jobs: bool
     include: Sequence[str]
@@ -107,42 +126,31 @@ class FollowOptions:
                     "--flink: expected a URL that begins with http:// or https://, as"
                     " http://HOST:8081"
                 )
-        if not self.asks_flink and (chooses or self.exclude or self.header):
+        if not self.asks_flink and (chooses or self.exclude or self.header or self.ended_file):
             raise click.UsageError(
-                "--job-name, --all-jobs, --include, --exclude and --header need --flink URL or"
-                " --flink-file FILE"
+                "--job-name, --all-jobs, --include, --exclude, --header and --ended-file need"
+                " --flink URL or --flink-file FILE"
             )
 
     def urls(self) -> Sequence[str]:
         """Return the URLs of the JobManagers. Raises `NotThere` if the file cannot be read."""
-        if self.flink_file is None:
-            return tuple(self.flink)
-        try:
-            with Path(self.flink_file).open("rb") as file:
-                content = file.read(_MOST_OF_FILE + 1)
-        except OSError as error:
-            raise NotThere(
-                f"--flink-file {self.flink_file} cannot be read: {error.strerror}"
-            ) from error
-        if len(content) > _MOST_OF_FILE:
-            raise UsageError(
-                f"--flink-file {self.flink_file} has more than {_MOST_OF_FILE} bytes. Give a file"
-                " with a URL of a JobManager per line"
-            )
-        # a line in another encoding is no URL, which concerns that line only
-        lines = content.decode(errors="replace").splitlines()
-        words = (_COMMENT.split(line)[0].strip() for line in lines)
-        return (*self.flink, *filter(None, words))
+        listed = () if self.flink_file is None else _lines_of("--flink-file", self.flink_file)
+        return (*self.flink, *listed)
+
+    def ended(self) -> Collection[str]:
+        """Return the ids of jobs that have ended. Raises `NotThere` if the file cannot be read."""
+        return () if self.ended_file is None else _lines_of("--ended-file", self.ended_file)
 
     def refuse_no_jobs(self, template: SyncRequest) -> None:
         """Raise for a file or a root in which no job will ever be found: waiting has no end.
 
-        Raises `NotThere` for a --flink-file that cannot be read, `NoJob` for a --jobs-under that
-        is no directory of jobs.
+        Raises `NotThere` for a --flink-file or --ended-file that cannot be read, `NoJob` for a
+        --jobs-under that is no directory of jobs.
         """
         from cpreplicate.operations.jobs.discovery import refuse_no_root
 
         self.urls()
+        self.ended()
         if self.jobs_under is not None:
             refuse_no_root(template)
 
@@ -170,7 +178,9 @@ class FollowOptions:
             address.parse(url)
         names = frozenset(self.job_name)
         chosen = Chosen(names, self.all_jobs, tuple(self.include), tuple(self.exclude))
-        return FlinkJobs(self.urls, self.connect, chosen, template, notify, shard=shard)
+        return FlinkJobs(
+            self.urls, self.connect, chosen, template, notify, shard=shard, ended=self.ended
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -74,7 +74,8 @@ class FlinkJobs:
     `urls` is called for the JobManagers each time: a file that lists them may have changed. While
     one cannot be reached, its jobs are followed by the listings of their directories. One that
     takes longer than `patience` seconds is waited for no longer: what it reports counts when it is
-    there.
+    there. `ended` is called for the ids of jobs that have ended, as an operator states: it counts
+    for those that no JobManager reports.
     """
 
     def __init__(
@@ -87,7 +88,9 @@ class FlinkJobs:
         clock: Clock = MACHINE,
         shard: Shard = WHOLE,
         patience: float = _PATIENCE,
+        ended: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        self._read_ended, self._ended = ended, frozenset[str]()
         self._shard, self.target_roots = shard, frozenset((template.target_root,))
         self._urls, self._connect, self._chosen = urls, connect, chosen
         self._template, self._notify, self._clock = template, notify, clock
@@ -102,6 +105,7 @@ class FlinkJobs:
     def jobs(self) -> list[Job]:
         """See `Discovery`. A JobManager that cannot be asked is reported once, until it can."""
         self._choose_managers()
+        self._choose_ended()
         asked = {url: self._managers[url] for url in self._urls_read if url in self._managers}
         self._inquiries.ask(
             {url: partial(self._ask_or_lose_sight, manager) for url, manager in asked.items()}
@@ -139,6 +143,17 @@ class FlinkJobs:
             self._leave(url)
 
         self._expect()
+
+    def _choose_ended(self) -> None:
+        try:
+            self._ended = frozenset(each.lower() for each in self._read_ended())
+        except Exception as error:  # noqa: BLE001  # what was read before still holds
+            self._repeated(f"{described(error)}. The ids read before count as ended")
+        if wrong := sorted(each for each in self._ended if not JOB_ID.fullmatch(each)):
+            self._repeated(
+                f"{_shown(wrong[0])} is listed as ended, and is no id of a job, which has 32"
+                " hexadecimal digits"
+            )
 
     def _expect(self) -> None:
         """Let `coverage` know the JobManagers; what is no URL is named by its number."""
@@ -370,11 +385,13 @@ class FlinkJobs:
                 self._notify(_lost(job, job_id, manager.rest.url))
 
     def _has_ended(self, manager: _JobManager, job_id: str, seen: _Seen) -> bool:
-        """Return whether a job that is not reported any more was reported to have ended.
+        """Return whether a job that is not reported any more has ended, as was reported or stated.
 
         It was restarted if a job of its name is reported that was not there before.
         """
         if manager.is_left or seen.job.has_ended or seen.job.refusal is not None:
+            return True
+        if job_id in self._ended:
             return True
         managers = list(self._managers.values())
         began = {id_: each.began for one in managers for id_, each in one.seen.items()}
@@ -422,7 +439,8 @@ def _outside(job: RunningJob, path: str) -> str:
 def _lost(job: Job, job_id: str, url: str) -> str:
     return (
         f"{job.name}: {url} answers without the job {job_id}, and has not reported its end. It is"
-        f" followed by its directory, {job.request.source}. If it has ended, restart the service"
+        f" followed by its directory, {job.request.source}. If it has ended, write its id into"
+        " --ended-file"
     )
 
 

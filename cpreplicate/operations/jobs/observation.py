@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import (
@@ -13,6 +13,7 @@ from cpreplicate.core.lag import (
     Newest,
     age_seconds,
     checkpoints_behind,
+    clock_ahead,
     is_unseen,
     lag_seconds,
 )
@@ -37,6 +38,14 @@ SYNC_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, math.inf)
 """The upper bounds by which the durations of syncs are counted."""
 
 
+class FirstSeen(NamedTuple):
+    """A checkpoint that was not there `after` a look, and was there at the next; by this clock."""
+
+    checkpoint_id: int
+    after: float
+    by: float
+
+
 @dataclass
 class Observation:
     """What a process has seen of a job since it started; times are seconds since the epoch.
@@ -49,7 +58,8 @@ class Observation:
     `look_within` seconds, the first time after `known_since`; None for what is no service.
     `is_unreported`: its JobManager answers without it, and never reported its end.
     `restore_state` is what the job is started from, as it was when the replica was last looked at:
-    `replica_looked`.
+    `replica_looked`. `clock_ahead`: by how many seconds at least the clock of the source's storage
+    is ahead of this host's, as new checkpoints showed; None before the first one.
     """
 
     name: str
@@ -76,6 +86,8 @@ class Observation:
     orphan_bytes: int | None = None
     restore_state: RestoreState | None = None
     replica_looked: float | None = None
+    clock_ahead: float | None = None
+    first_seen: FirstSeen | None = None
     files: Counter[str] = field(default_factory=Counter)
     """By `copied`, `kept` and `deleted`."""
     bytes: Counter[str] = field(default_factory=Counter)
@@ -100,10 +112,14 @@ class Observation:
         )
 
     def lag(self, now: float) -> float:
-        """Return the lag in seconds, see `lag_seconds`; while the source is unseen, the age."""
+        """Return the lag in seconds, see `lag_seconds`; while the source is unseen, the age.
+
+        Checkpoints are dated by the clock of the source's storage, so that is asked how late it is.
+        """
+        then = now + (self.clock_ahead or 0.0)
         if self.is_unseen(now):
-            return age_seconds(self.replica_newest, now)
-        return lag_seconds(self.source_newest, self.replica_newest, now)
+            return age_seconds(self.replica_newest, then)
+        return lag_seconds(self.source_newest, self.replica_newest, then)
 
     def is_unseen(self, now: float) -> bool:
         """Return whether the source was not looked at for so long that its lag is not known."""
@@ -126,6 +142,10 @@ class Observation:
         if newest is not None and newest.checkpoint_id == UNNUMBERED and known is not None:
             # a savepoint is the only checkpoint of its replica
             newest = newest._replace(checkpoint_id=known.checkpoint_id)
+        before = self.source_newest
+        if newest is not None and (before is None or before.is_older(newest)):
+            after = -math.inf if before is None or self.looked is None else self.looked
+            self.first_seen = FirstSeen(newest.checkpoint_id, min(after, now), now)
         self.source_newest, self.looked = newest, now
 
     def behind(self) -> int:
@@ -138,6 +158,7 @@ class Observation:
         `acknowledged` is when Flink dates the checkpoint, if it reported it.
         """
         self.replica, self.readiness = report.plan.replica, "ready"
+        self._compare_clocks(report)
         if not report.plan.repairs:  # that of an older point
             self.saw_replica(RestoreState(report.starting, report.completed), now)
             self._replicated(self._newest_of(report, now)._replace(acknowledged=acknowledged))
@@ -220,6 +241,13 @@ class Observation:
             self.readiness = "ready"
         elif self.readiness == "lease":  # it may be free by now
             self.readiness = None
+
+    def _compare_clocks(self, report: Report) -> None:
+        """Compare the storage's time of a checkpoint with that at which it was seen first."""
+        seen, completed = self.first_seen, report.completed
+        if seen is not None and completed and seen.checkpoint_id == report.plan.checkpoint_id:
+            known = self.clock_ahead or 0.0
+            self.clock_ahead = clock_ahead(known, completed, seen.after, seen.by)
 
     def _replicated(self, newest: Newest) -> None:
         self.replica_newest = newest

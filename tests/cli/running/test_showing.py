@@ -1,10 +1,11 @@
 """What services print of each checkpoint that they replicated."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from cpreplicate.cli.running.services import showing_one
+from cpreplicate.cli.running.services import showing_jobs, showing_one
 from cpreplicate.operations.jobs.attempt import Replicated
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
@@ -41,3 +42,14 @@ def test_with_ndjson_each_commit_of_a_watch_has_an_object_behind_its_rows(replic
     ]
     assert rows[-1] == commits[-1]
     assert all("action" in row for row in rows if row not in commits)
+
+
+@pytest.mark.parametrize("form", ["json", "ndjson"])
+@pytest.mark.parametrize("show_of", [showing_jobs, lambda form: showing_one(form, "totals")])
+def test_a_password_in_a_uri_is_not_printed(replicate, capsys, show_of, form):
+    done = replicate(1, FILES)
+    plan = replace(done.report.plan, source=f"hdfs://flink:secret@a/{JOB}/chk-1")
+    show_of(form)(done._replace(report=replace(done.report, plan=plan)))
+    printed = capsys.readouterr().out
+    assert f"hdfs://a/{JOB}/chk-1" in printed
+    assert "secret" not in printed

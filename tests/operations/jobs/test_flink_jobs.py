@@ -274,7 +274,7 @@ def jobmanager(answers):
 EVERYWHERE = SyncRequest("", "file:/dcB")
 
 
-def asking(urls, lines, template=EVERYWHERE, patience=HANG, clock=None):
+def asking(urls, lines, template=EVERYWHERE, patience=HANG, clock=None, ended=tuple):
     """Discovery of every job; for its limits no time passes unless a test lets it."""
     chosen = Chosen(every=True)
     return FlinkJobs(
@@ -285,6 +285,7 @@ def asking(urls, lines, template=EVERYWHERE, patience=HANG, clock=None):
         lines.append,
         clock or ManualClock(),
         patience=patience,
+        ended=ended,
     )
 
 
@@ -530,3 +531,36 @@ def test_a_job_that_is_not_reported_any_more_is_lost_unless_its_end_or_its_next_
         assert len([line for line in lines if "has not reported its end" in line]) == 1
         answers["/jobs/overview"] = overview(ONE)
         assert {job.name: job.is_lost for job in found.jobs()}["1"] is False
+
+
+def test_a_lost_job_that_an_operator_states_to_have_ended_is_followed_no_more():
+    clock, lines, ended = ManualClock(), list[str](), list[str]()
+    answers = {
+        "/jobs/overview": overview(ONE, TWO),
+        **{f"/jobs/{each}/checkpoints": checkpoints(each, 3) for each in (ONE, TWO)},
+    }
+
+    def read():
+        if "none" in ended:
+            raise OSError("the file is gone")
+        return ended
+
+    with jobmanager(answers) as server:
+        found = asking([server.url], lines, clock=clock, ended=read)
+        ended.append(TWO.upper())  # too early: it is reported as running
+        assert set(newest(found)) == {"1", "2"}
+        answers["/jobs/overview"] = overview()
+        found.jobs()
+        clock.pass_(200.0)
+        assert {job.name: job.is_lost for job in found.jobs()} == {"1": True}
+        ended.append("orders")
+        found.jobs()
+        assert [
+            line for line in lines if line.startswith("orders is listed as ended, and is no id")
+        ]
+        ended[:] = ["none"]
+        found.jobs()
+        assert [line for line in lines if "The ids read before count as ended" in line]
+        ended[:] = [ONE]
+        assert found.jobs() == []
+        assert f"1: the job {ONE} is gone" in lines
