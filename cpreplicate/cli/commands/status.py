@@ -22,7 +22,7 @@ from cpreplicate.cli.running.results import show_read
 from cpreplicate.errors import NotThere
 
 if TYPE_CHECKING:
-    from cpreplicate.operations.replicas.replicas import ReplicaRef
+    from cpreplicate.operations.replicas.replicas import MissingSources, ReplicaRef
     from cpreplicate.storage import Sides
 
 _LAGGING = 21
@@ -68,29 +68,17 @@ def status(
     TARGET is the TARGET_ROOT of `sync`, a REPLICA in it, or the TOML file of `fleet`.
     """
     from cpreplicate.operations.replicas import status as operation
-    from cpreplicate.operations.replicas.replicas import (
-        MissingSources,
-        missing_sources,
-        replicas_below,
-    )
     from cpreplicate.output.log import write_warning
 
     start_narration(values)
     kafka = asked_kafka(values)
-    is_file = target.endswith(".toml") and Path(target).is_file()
-    if is_file and source:
+    file = TomlFile(target) if target.endswith(".toml") and Path(target).is_file() else None
+    if file is not None and source:
         raise click.UsageError("--source cannot be given with a TOML file, which names the sources")
-    file = TomlFile(target) if is_file else None
     if file is not None:
         add_storages(file)
     sides = sides_of(values)
-    missing = MissingSources()
-    if file is not None:
-        replicas = _configured(file, sides)
-    else:
-        sources = [absolute(one) for one in source]
-        missing = missing_sources(sources, sides.source)
-        replicas = replicas_below(absolute(target), sources, sides, write_warning)
+    replicas, missing = _replicas(target, file, source, sides)
     report = operation.status(
         replicas,
         sides,
@@ -117,6 +105,24 @@ def status(
     return code
 
 
+def _replicas(
+    target: str, file: TomlFile | None, source: tuple[str, ...], sides: Sides
+) -> tuple[list[ReplicaRef], MissingSources]:
+    """Return the replicas of a file, else those below a target, and which --source is missing."""
+    from cpreplicate.operations.replicas import replicas
+    from cpreplicate.output.log import write_warning
+
+    if file is not None:
+        found = [
+            replicas.replica_of(job.request, job.name, job.priority, job.is_discovered)
+            for job in jobs_of(file, sides)
+        ]
+        return found, replicas.MissingSources()
+    sources = [absolute(one) for one in source]
+    missing = replicas.missing_sources(sources, sides.source)
+    return replicas.replicas_below(absolute(target), sources, sides, write_warning), missing
+
+
 def _unmounted(source: str) -> str:
     """Return the warning for a --source that may be misspelled, or on a filesystem that is lost."""
     return (
@@ -132,13 +138,3 @@ def _refuse_missing(sources: Sequence[str]) -> None:
             f"--source {', '.join(sources)} is not there, so the jobs below it were not looked for."
             " Give the directory of a job, or a root of such"
         )
-
-
-def _configured(file: TomlFile, sides: Sides) -> list[ReplicaRef]:
-    """Return the replicas of the jobs in the file of a fleet."""
-    from cpreplicate.operations.replicas.replicas import replica_of
-
-    return [
-        replica_of(job.request, job.name, job.priority, job.is_discovered)
-        for job in jobs_of(file, sides)
-    ]

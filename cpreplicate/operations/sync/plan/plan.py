@@ -27,6 +27,7 @@ from cpreplicate.core.plan import (
     Action,
     Committed,
     Plan,
+    Split,
     Withdrawal,
     copies_and_keeps,
     deletes,
@@ -84,7 +85,6 @@ def make_plan(
     reference, and those that are present. What is `copied` is among the copies, as if it were not
     there yet. Raises `Refused` if the replica must not be changed.
     """
-    request = source_state.request
     if seal.NAME in state.own:
         seal.refuse_sealed(replica)
     if (savepoint := newer_savepoint(state, source_state)) is not None:
@@ -100,49 +100,56 @@ def make_plan(
     present = replica.present(places).without(copied.begun)
     members = ledger.whole_members(present)
     split = copies_and_keeps(source_state.needed, committed, present, ledger.files, members)
+    found = _Compared(source_state, replica, state, ledger, repaired, committed, present, split)
+    return _plan(found, copied)
+
+
+class _Compared(NamedTuple):
+    """The source's checkpoint beside what the replica holds: its checkpoints, and its files."""
+
+    source_state: SourceState
+    replica: Replica
+    state: State
+    ledger: Ledger
+    repaired: _Repaired | None
+    committed: Sequence[Committed]
+    present: Lengths
+    split: Split
+
+
+def _plan(found: _Compared, copied: Copied) -> Plan:
+    source_state, replica, state, ledger, repaired, committed, present, split = found
+    request, metadata = source_state.request, source_state.file.metadata
     packing = _packing(source_state, request)
-    packed = frozenset[str]()
-    if packing.mode != "off":
-        plain = _had_as_files(split.copies, committed, present, ledger)
-        packed = packs.to_pack(split.copies, source_state.needed, plain, packing)
-        packed = packed - copied.plain | copied.packed
-    moving = NO_MEMBERS
-    if repaired is None:
-        moving = packs.to_repack(split.members, present, packing)
+    packed = _packed(found, packing, copied)
+    moving = packs.to_repack(split.members, present, packing) if repaired is None else NO_MEMBERS
     kept_members = split.members.without(moving)
     has_packs = bool(packed or split.members)
-    metadata, name = source_state.file.metadata, source_state.placement.name
     spelled = request.paths if repaired is None else repaired.paths
     paths = restore.choose(metadata, source_state.closure, spelled, has_packs)
-    completed = source_state.source.completed
     policy = policy_of_run(request, replica, state.own)
-    keep, number = policy.retention, metadata.checkpoint_id
+    to_drop = _to_drop(found, policy.retention)
     if repaired is None:
-        publish = bool(split.copies or moving) or not _is_published(
-            source_state, replica, state, paths.mode, kept_members
-        )
-        stays = _kept_beside_savepoint(source_state, state)
-        gone_by_policy = dropped(committed, name, number, keep, completed, time.time())
-        to_drop = tuple(each for each in gone_by_policy if each.name != stays)
+        is_published = _is_published(source_state, replica, state, paths.mode, kept_members)
+        publish = bool(split.copies or moving) or not is_published
     else:  # only what is in packs gets another place
         publish = bool(packed) or len(kept_members) < len(repaired.checkpoint.members)
-        to_drop = ()
-    replaced = [checkpoint for checkpoint in committed if checkpoint.name == name]
+    name, number = source_state.placement.name, metadata.checkpoint_id
+    gone = [*to_drop, *(each for each in committed if each.name == name)]
     new_paths = packs.physical_paths(source_state.needed.paths, packed, split.members, moving)
-    gone = [*to_drop, *replaced]
     kept_paths = [new_paths, *_kept_beside(gone, replica, state, ledger)]
     replaced_since = without(_unproven(gone, present, ledger), *kept_paths)
     return Plan(
         source=source_state.source.checkpoint,
         replica=replica.root,
         checkpoint=name,
-        checkpoint_id=metadata.checkpoint_id,
+        checkpoint_id=number,
         base_checkpoint_id=committed[0].checkpoint_id if committed else None,
         publish=publish,
         copies=split.copies,
         keeps=split.keeps.without(moving.paths),
         deletes=deletes(gone, [*kept_paths, replaced_since], present),
-        withdrawals=tuple(_withdrawal(each, number, keep, state) for each in to_drop),
+        withdrawals=tuple(_withdrawal(each, number, policy.retention, state) for each in to_drop),
         paths=paths.mode,
         paths_reported=paths.reported,
         paths_reason=paths.reason,
@@ -160,6 +167,28 @@ def make_plan(
         repairs=repaired is not None,
         policy=policy,
     )
+
+
+def _packed(found: _Compared, packing: PackOptions, copied: Copied) -> frozenset[str]:
+    """Return the targets of the copies that are packed."""
+    if packing.mode == "off":
+        return frozenset()
+    copies = found.split.copies
+    plain = _had_as_files(copies, found.committed, found.present, found.ledger)
+    packed = packs.to_pack(copies, found.source_state.needed, plain, packing)
+    return packed - copied.plain | copied.packed
+
+
+def _to_drop(found: _Compared, keep: Retention) -> tuple[Committed, ...]:
+    """Return the checkpoints that the run withdraws: none if it repairs one."""
+    if found.repaired is not None:
+        return ()
+    source_state = found.source_state
+    stays = _kept_beside_savepoint(source_state, found.state)
+    name, number = source_state.placement.name, source_state.file.metadata.checkpoint_id
+    completed = source_state.source.completed
+    gone = dropped(found.committed, name, number, keep, completed, time.time())
+    return tuple(each for each in gone if each.name != stays)
 
 
 def _nothing_newer(
