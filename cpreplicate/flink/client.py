@@ -301,11 +301,8 @@ def _pools(wires: _Wires) -> dict[str, type[HTTPConnectionPool]]:
             wires.add(self, connected)
             return connected
 
-    class Secure(HTTPSConnection):
-        def _new_conn(self) -> socket.socket:
-            connected: socket.socket = super()._new_conn()
-            wires.add(self, connected)
-            return connected
+    class Secure(Plain, HTTPSConnection):
+        pass
 
     class PlainPool(HTTPConnectionPool):
         ConnectionCls = Plain

@@ -54,14 +54,18 @@ class NoAnswer(Transient):
     """A call was not answered before its deadline."""
 
 
-class Unreachable(Transient):
-    """A `Transient` failure that outlasted `--retry-for`. It is not tried again at once."""
+class _WithPath(OSError):
+    """A failure whose text begins with its path, and has no number."""
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"
 
 
-class NotAuthenticated(PermissionError):
+class Unreachable(_WithPath, Transient):
+    """A `Transient` failure that outlasted `--retry-for`. It is not tried again at once."""
+
+
+class NotAuthenticated(_WithPath, PermissionError):
     """A storage, or Kerberos, does not accept the credentials, or there are none.
 
     It is not tried again at once, because a person has to change something, or to get a ticket. A
@@ -70,21 +74,15 @@ class NotAuthenticated(PermissionError):
 
     exit_code = 7
 
-    def __str__(self) -> str:
-        return f"{self.filename}: {self.strerror}"
-
 
 class SourceMissing(FileNotFoundError):
     """The file to be copied does not exist. No failure at the target raises this."""
 
 
-class NoBucket(FileNotFoundError):
+class NoBucket(_WithPath, FileNotFoundError):
     """The bucket or container of a URI does not exist."""
 
     exit_code = 10
-
-    def __str__(self) -> str:
-        return f"{self.filename}: {self.strerror}"
 
 
 class Storage(ABC):

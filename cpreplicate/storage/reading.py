@@ -17,20 +17,11 @@ class Reading(Protocol):
     What has only this neither writes nor deletes, which the type checker proves.
     """
 
-    @property
-    def has_directories(self) -> bool: ...
-
-    @property
-    def needs_conditions(self) -> bool: ...
-
-    @property
-    def keeps_uploads(self) -> bool: ...
-
-    @property
-    def unusable(self) -> str | None: ...
-
-    @property
-    def counts_for_space(self) -> bool: ...
+    has_directories: bool
+    needs_conditions: bool
+    keeps_uploads: bool
+    unusable: str | None
+    counts_for_space: bool
 
     def as_one(self, verb: str, uri: str, calls: Callable[[Storage], T]) -> T: ...
 

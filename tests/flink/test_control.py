@@ -55,7 +55,6 @@ def test_a_job_is_checkpointed_cancelled_and_run_again_from_its_checkpoint(
 ) -> None:
     job_id = cluster.start(tmp_path)
     assert control.cluster().can_submit
-    assert control.cluster().can_trigger
     assert control.slots() == (4, 2)
     assert control.slots_needed(job_id) == 2
     checkpointing = control.checkpointing(job_id)

@@ -25,6 +25,12 @@ def decode(data: bytes) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
+def utf(text: str) -> bytes:
+    """Return a text as `DataOutputStream.writeUTF` writes it: its length, then its bytes."""
+    data = encode(text)
+    return len(data).to_bytes(2, "big") + data
+
+
 def encode(text: str) -> bytes:
     """Return the bytes of a text in modified UTF-8, without their length.
 

@@ -267,7 +267,7 @@ def _sliced(data: bytes) -> Iterator[bytes]:
 
 def encoded(handle: Handle, spelling: Spelling, original: bytes) -> bytes:
     """Return the bytes of a handle with another spelling; `original` are its bytes in the file."""
-    text = _text(spelling.path)
+    text = mutf8.utf(spelling.path)
     if isinstance(spelling, Segment):
         return _segment(handle, spelling, original, text)
     if isinstance(spelling, PlainSpelling):
@@ -293,12 +293,7 @@ def _segment(handle: Handle, spelling: Segment, original: bytes, text: bytes) ->
     else:
         scope = _SHARED if handle.part == "shared" else _EXCLUSIVE
     head = struct.pack(">bqqi", _SEGMENT_TYPE, spelling.position, spelling.size, scope)
-    return head + text + _text(spelling.logical_id)
-
-
-def _text(text: str) -> bytes:
-    data = mutf8.encode(text)
-    return struct.pack(">H", len(data)) + data
+    return head + text + mutf8.utf(spelling.logical_id)
 
 
 def _resegmented(original: bytes, text: bytes) -> bytes:

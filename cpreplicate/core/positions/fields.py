@@ -99,12 +99,6 @@ def i64(*numbers: int) -> bytes:
     return b"".join(map(_I64.pack, numbers))
 
 
-def utf(text: str) -> bytes:
-    """Return a text as `DataOutputStream.writeUTF` writes it."""
-    data = mutf8.encode(text)
-    return struct.pack(">H", len(data)) + data
-
-
 def block(data: bytes) -> bytes:
     """Return bytes behind their 32-bit length."""
     return i32(len(data)) + data

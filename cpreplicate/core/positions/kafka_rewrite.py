@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cpreplicate.core.positions.fields import Fields, block, flag, i32, i64, utf
+from cpreplicate.core.metadata.mutf8 import utf
+from cpreplicate.core.positions.fields import Fields, block, flag, i32, i64
 from cpreplicate.core.positions.kafka import (
     COLLECTOR_MAGIC,
     COMMITTER,

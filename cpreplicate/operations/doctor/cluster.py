@@ -18,7 +18,6 @@ from cpreplicate.storage import Sides, java, questions
 from cpreplicate.version import __version__
 
 _TASKS = 32  # on executors, unless --parallelism gives another number
-_STANDALONE = "spark://"
 _REMEDY = "Correct --master and --conf, or what executors run, see docs/clusters.md"
 _NO_START = 1
 _COPIES_FAILED = 3
@@ -71,19 +70,18 @@ def check_spark(subject: Case) -> Result:
     request = subject.request
     if request.execution.runner != "spark":
         return skipped("give --runner spark to start a session and ask its executors")
-    masters = _standalone_masters(request.execution.spark_master() or "")
-    if masters and unanswered(masters) == masters:
+    from cpreplicate.runners.spark.engine import masters
+
+    addresses = masters(request.execution.spark_master() or "")
+    if addresses and unanswered(addresses) == addresses:
         return failure(
-            f"no Spark master answers at {', '.join(masters)}",
+            f"no Spark master answers at {', '.join(addresses)}",
             "Start it, correct --master, or open the port for this machine",
             EngineLost.exit_code,
         )
     try:
         subject.visits = _visits(request)
-    except (
-        CpreplicateError,
-        EngineLost,
-    ) as error:  # its message has no remedy, but what Spark printed
+    except (CpreplicateError, EngineLost) as error:  # whose message has no remedy
         return failure(str(error).rstrip("."), _REMEDY, error.exit_code)
     return Result(_versions(subject.visits))
 
@@ -97,11 +95,6 @@ def _visits(request: SyncRequest) -> list[Visit]:
     with SparkRunner(request.sides, execution) as runner:
         visitor = _Visitor(runner.limited(request.sides), *places)
         return runner.map(visitor, range(execution.parallelism or _TASKS), places)
-
-
-def _standalone_masters(master: str) -> list[str]:
-    """Return the addresses in the URL of a standalone master, which Spark tries for a minute."""
-    return master.removeprefix(_STANDALONE).split(",") if master.startswith(_STANDALONE) else []
 
 
 def _versions(visits: list[Visit]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.upkeep.removal import Removal
@@ -33,9 +32,9 @@ def _result(removal: Removal) -> str:
     return f"removed{left} ({removal.runner}, {removal.seconds:.1f} s)"
 
 
-def fields_of(removal: Removal) -> dict[str, Any]:
-    """Return what is in JSON of a replica that was removed, or could be."""
-    return {
+def _json(removal: Removal) -> str:
+    """Return the result of `forget --output json`."""
+    fields = {
         "replica": removal.replica,
         "checkpoints": list(removal.checkpoints),
         "files": removal.files,
@@ -46,11 +45,7 @@ def fields_of(removal: Removal) -> dict[str, Any]:
         "runner": removal.runner,
         "seconds": round(removal.seconds, 3),
     }
-
-
-def _json(removal: Removal) -> str:
-    """Return the result of `forget --output json`."""
-    return document(fields_of(removal), removal.seconds)
+    return document(fields, removal.seconds)
 
 
 def _when_quiet(removal: Removal) -> tuple[str, ...] | None:

@@ -10,6 +10,7 @@ from tests.support.generate import java_utf
 
 @given(st.text(st.characters(), max_size=30))
 def test_modified_utf8_is_javas(text):
+    assert mutf8.utf(text) == java_utf(text)
     data = java_utf(text)[2:]
     assert mutf8.encode(text) == data
     assert mutf8.decode(data).encode("utf-16", "surrogatepass") == text.encode(

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cpreplicate.core.metadata import mutf8
 from cpreplicate.core.positions import fields
 from cpreplicate.core.positions.fields import Fields
 from cpreplicate.core.positions.model import Unreadable
@@ -11,7 +12,7 @@ from cpreplicate.core.positions.model import Unreadable
 
 @given(st.text(max_size=50), st.integers(-(1 << 31), (1 << 31) - 1), st.binary(max_size=50))
 def test_fields_are_read_as_they_are_written(text, number, data):
-    written = fields.utf(text) + fields.i32(number) + fields.block(data) + fields.i64(number)
+    written = mutf8.utf(text) + fields.i32(number) + fields.block(data) + fields.i64(number)
     read = Fields(written + fields.flag(True))
     assert (read.utf(), read.i32(), read.block(), read.i64(), read.flag()) == (
         text,

@@ -8,7 +8,6 @@ from typing import Any
 from cpreplicate.storage.backends.hdfs.kerberos_errors import raised_for_kerberos
 from cpreplicate.storage.base import NotAuthenticated
 
-PACKAGE = "requests-kerberos"
 _NEEDED = (
     "WebHDFS with Kerberos needs the package requests-kerberos. Install it here and on every"
     " executor: pip install 'cpreplicate[spnego]', which needs libkrb5-dev, gcc and"
