@@ -281,15 +281,15 @@ MUTANTS = {
     ),
     "a commit replaces what is there": Mutant(publish_replaces, "changed Flink's", 33),
     "the lease is not looked for at the source": Mutant(
-        without(same_place, "refuse_same_place"), "the source was written to", 34
+        without(same_place, "refuse_same_place"), "the source was written to", 7
     ),
-    "sweep takes what nobody recorded": Mutant(sweep_takes_everything, "changed Flink's", 28, True),
+    "sweep takes what nobody recorded": Mutant(sweep_takes_everything, "changed Flink's", 5, True),
     "newer files of others are no reason": Mutant(
         without(orphan, "refuse_newer"), "must not succeed: a job wrote", 51
     ),
     "unseal asks for no job": Mutant(without(unseal, "refuse_used"), "needs the replica", 36),
     "the highest number is the newest": Mutant(
-        highest_number_is_newest, "which completed last", 44
+        highest_number_is_newest, "which completed last", 210
     ),
     "what is present is done": Mutant(present_is_done, "not as at the source", 16),
     "adopted files are overwritten": Mutant(
@@ -303,15 +303,15 @@ MUTANTS = {
         without(seal, "refuse_sealed"), "a sealed replica was changed", 12
     ),
     "what was put off is not recorded": Mutant(
-        without(Ledger, "left_over", texts(())), "no record of", 21
+        without(Ledger, "left_over", texts(())), "no record of", 0
     ),
     "a plan asks its own checkpoints only": Mutant(
-        without_asking(sync_plan), "has lost", 30, is_sharing=True
+        without_asking(sync_plan), "has lost", 101, is_sharing=True
     ),
     "a sweep asks its own checkpoints only": Mutant(
-        without_asking(orphan), "has lost", 357, is_sharing=True
+        without_asking(orphan), "has lost", 218, is_sharing=True
     ),
-    "every file at the path of a copy is ours": Mutant(others_are_ours, "changed Flink's", 7),
+    "every file at the path of a copy is ours": Mutant(others_are_ours, "changed Flink's", 59),
     "links are followed": Mutant(links_are_followed, "is a link", 13),
     "forged records are believed": Mutant(
         records_are_trusted, "not as at the source", 25, is_sharing=True

@@ -306,16 +306,16 @@ TURNING_KINDS = [turning, turning_packed]
 
 
 @pytest.mark.parametrize(
-    ("seed", "least"),
-    [pytest.param(0, 1, id="once"), parts.rest(1, POINTS / len(KINDS), id="often")],
+    ("seed", "least", "again"),  # in `make test`, the run is made again from each third state
+    [pytest.param(0, 1, 3, id="once"), parts.rest(0, POINTS / len(KINDS), 1, id="often")],
 )
 @pytest.mark.parametrize("kind", [*KINDS, *PACKED_KINDS, *NAMED_KINDS, *TURNING_KINDS])
 def test_a_death_at_any_point_leaves_every_committed_checkpoint_whole_and_running_again_completes(
-    kind, seed, least
+    kind, seed, least, again
 ):
     points = 0
     while points < least:
-        findings = examine(kind(Random(f"{kind.__name__} {seed}")))
+        findings = examine(kind(Random(f"{kind.__name__} {seed}")), again)
         assert findings.wrong == [], f"{kind.__name__}, seed {seed}"
         assert len(findings.points) > 20
         died_at(findings.points)
@@ -345,7 +345,7 @@ def with_a_file_of_another_program(draw: Random) -> tuple[Stage, set[str]]:
 
 @pytest.mark.parametrize("seed", [0, *(parts.rest(seed) for seed in range(1, 9))])
 @pytest.mark.parametrize("is_made_again", [True, False])
-@pytest.mark.parametrize("keep", [1, 2])
+@pytest.mark.parametrize("keep", [parts.rest(1), 2])
 def test_wherever_a_run_dies_an_equal_file_of_another_program_is_never_taken_for_its_own(
     seed, is_made_again, keep
 ):
@@ -597,7 +597,7 @@ def test_a_broken_protocol_is_found_out(name):
     for seed in range(3):
         scenario = broken.kind(Random(f"{name} {seed}"))
         with broken.breaking():
-            found += examine(scenario, again=False).wrong
+            found += examine(scenario, again=0).wrong
     assert any(broken.found in each for each in found)
     # it is not fooled where the checker is not, which does not see that the end of a `_metadata`
     # is torn

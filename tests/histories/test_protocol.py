@@ -18,7 +18,7 @@ from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.tasks import Outcome
 from cpreplicate.storage import Side
 from cpreplicate.storage.wrappers.base import StorageWrapper
-from tests.support import checker, corpus
+from tests.support import checker, corpus, parts
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.registry import serving
@@ -119,7 +119,9 @@ def without_manifest(root):
     return scenario, number
 
 
-@pytest.mark.parametrize("make", [first, incremental, keeping_two, resumed, without_manifest])
+@pytest.mark.parametrize(
+    "make", [first, incremental, *map(parts.rest, (keeping_two, resumed, without_manifest))]
+)
 def test_a_death_at_any_operation_leaves_every_committed_checkpoint_whole(make, tmp_path):
     scenario, number = make(tmp_path)
     scenario.freeze()

@@ -294,20 +294,24 @@ def test_runs_beside_each_other_leave_every_committed_checkpoint_whole_at_every_
 
 
 @pytest.mark.parametrize(
-    ("first", "other", "stalls", "seed"),
+    ("first", "other", "stalls", "seed", "every"),
     [
-        (sync, promote_it, False, 1),
-        (packing_sync, packing_sync, True, 1),
-        *(parts.rest(sync, each, True, 1) for each in (promote_it, sync, sweep_all, relocate_all)),
-        *(parts.rest(packing_sync, each, False, 1) for each in (sync, promote_it, relocate_all)),
-        parts.rest(packing_sync, packing_sync, True, 2),
+        (sync, promote_it, False, 1, 3),
+        (packing_sync, packing_sync, True, 1, 3),
+        parts.rest(sync, promote_it, False, 1, 1),
+        *(
+            parts.rest(sync, each, True, 1, 1)
+            for each in (promote_it, sync, sweep_all, relocate_all)
+        ),
+        *(parts.rest(packing_sync, each, False, 1, 1) for each in (sync, promote_it, relocate_all)),
+        *(parts.rest(packing_sync, packing_sync, True, seed, 1) for seed in (1, 2)),
     ],
 )
 def test_a_sync_that_another_run_overtakes_at_any_step_leaves_every_checkpoint_whole(
-    first, other, stalls, seed
+    first, other, stalls, seed, every
 ):
     ended: Counter[str] = Counter()
-    for after in itertools.count():
+    for after in itertools.count(step=every):
         race = Overtaken(f"overtaken {seed}", first, other, after, stalls)
         wrong = race.run()
         assert wrong == [], f"after {after} steps: {race.outcomes}"

@@ -19,14 +19,11 @@ from cpreplicate.core import uri
 from tests.support import checker
 from tests.support.encoder import File as FileHandle
 from tests.support.encoder import (
-    Incremental,
-    KeyGroups,
-    OperatorEntry,
     RelativeFile,
     Segment,
-    Subtask,
     Tree,
     encode,
+    keyed_operator,
 )
 from tests.support.simulated import SimulatedDisk
 
@@ -193,23 +190,9 @@ class Flink:
     def _written(self, job: Job, place: str) -> Checkpoint:
         tag = f"tag:{len(self.checkpoints):012d}".encode()
         own = [self._handle(each, place) for each in job.uploaded or ()]
-        shared = tuple((f"{each[-8:]}.sst", self._handle(each)) for each in job.shared)
-        state = Incremental(
-            11,
-            job.number,
-            "backend",
-            (0, 63),
-            1,
-            own[0],
-            shared,
-            tuple(("own", each) for each in own[1:]),
-        )
-        merged = tuple(
-            Subtask(1 + index, keyed=KeyGroups(12, 64, (0,), each))
-            for index, each in enumerate(job.segments)
-        )
-        version = self._draw.randint(5 if merged else 3, 6)
-        operator = OperatorEntry(tag, 1 + len(merged), 128, (Subtask(0, keyed=state), *merged))
+        shared = [(f"{each[-8:]}.sst", self._handle(each)) for each in job.shared]
+        operator = keyed_operator(tag, job.number, own, shared, job.segments)
+        version = self._draw.randint(5 if job.segments else 3, 6)
         data = bytes(encode(Tree(version, (operator,), job.number)).data)
         self._write(job, f"{place}/{METADATA}", data)
         local = Path(uri.local_path(f"{place}/{METADATA}"))

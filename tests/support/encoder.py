@@ -455,6 +455,25 @@ class OperatorEntry:
             subtask.encode(out)
 
 
+def keyed_operator(
+    identity: bytes,
+    checkpoint: int,
+    own: Sequence[Stream],
+    shared: Sequence[tuple[str, Stream]],
+    segments: Sequence[Segment],
+) -> OperatorEntry:
+    """Return an operator whose first subtask has an incremental state of these files, and each
+    further one a segment.
+    """
+    private = tuple(("own", each) for each in own[1:])
+    state = Incremental(11, checkpoint, "backend", (0, 63), 1, own[0], tuple(shared), private)
+    merged = [
+        Subtask(1 + index, keyed=KeyGroups(12, 64, (0,), each))
+        for index, each in enumerate(segments)
+    ]
+    return OperatorEntry(identity, 1 + len(merged), 128, (Subtask(0, keyed=state), *merged))
+
+
 @dataclass(frozen=True)
 class Master:
     name: str

@@ -24,14 +24,12 @@ from cpreplicate.storage.statuses import Attributes, FileStatus
 from tests.support import checker
 from tests.support.encoder import File as FileHandle
 from tests.support.encoder import (
-    Incremental,
-    KeyGroups,
     OperatorEntry,
     RelativeFile,
     Segment,
-    Subtask,
     Tree,
     encode,
+    keyed_operator,
 )
 from tests.support.jobs import JOB
 
@@ -437,22 +435,8 @@ class SimulatedJob:
 
     def _operator(self, checkpoint: str, number: int, segments: list[Segment]) -> OperatorEntry:
         own = [self._handle(place, checkpoint) for place in self._some(checkpoint, 2)]
-        shared = tuple((f"{place[-8:]}.sst", self._handle(place)) for place in self._shared)
-        state = Incremental(
-            11,
-            number,
-            "backend",
-            (0, 63),
-            1,
-            own[0],
-            shared,
-            tuple(("own", each) for each in own[1:]),
-        )
-        merged = tuple(
-            Subtask(1 + index, keyed=KeyGroups(12, 64, (0,), each))
-            for index, each in enumerate(segments)
-        )
-        return OperatorEntry(bytes(16), 1 + len(merged), 128, (Subtask(0, keyed=state), *merged))
+        shared = [(f"{place[-8:]}.sst", self._handle(place)) for place in self._shared]
+        return keyed_operator(bytes(16), number, own, shared, segments)
 
     def _some(self, directory: str, least: int) -> list[str]:
         """New files in a directory; some are empty."""

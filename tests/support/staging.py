@@ -135,14 +135,18 @@ class Findings:
     outcome: object = None
 
 
-def examine(scenario: Scenario, again: bool = True) -> Findings:
-    """Die at every point of the scenario's run; `again`: and run again from there."""
+def examine(scenario: Scenario, again: int = 1) -> Findings:
+    """Die at every point of the scenario's run.
+
+    Run again from each state whose number `again` divides; from none if it is 0.
+    """
     findings, end = record(scenario)
     judge = Judge(scenario, end)
     findings.wrong += judge.trace(findings)
     for number, state in enumerate(findings.states):
         at = next(point for point in findings.points if point.state == number)
-        wrong = judge.state(state) + (judge.run_again(state) if again else [])
+        is_run_again = again and number % again == 0
+        wrong = judge.state(state) + (judge.run_again(state) if is_run_again else [])
         findings.wrong += [f"died {at.moment} {at.verb} {at.uri}: {each}" for each in wrong]
     return findings
 

@@ -262,7 +262,7 @@ def test_packed_files_beside_plain_ones_and_merged_segments_of_the_source():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "every"),
-    [(0, 3), parts.rest(0, 1), *(parts.nightly(seed, 1) for seed in range(1, 4))],
+    [(0, 6), parts.rest(0, 1), *(parts.nightly(seed, 1) for seed in range(1, 4))],
     ids=str,
 )
 def test_a_death_between_any_two_steps_leaves_every_checkpoint_whole_and_is_resumed(seed, every):
