@@ -73,13 +73,7 @@ PROMOTE_ALL = (
 def jobmanagers(command: str, text: str) -> tuple[Option, ...]:
     """Return the options of the JobManagers that a command asks, with what it asks them."""
     return (
-        service(
-            "flink",
-            f"{text} Repeatable.",
-            kinds.TEXT,
-            metavar="URL",
-            is_multiple=True,
-        ),
+        service("flink", f"{text} Repeatable.", kinds.TEXT, metavar="URL", is_multiple=True),
         service(
             "header",
             "HTTP header for --flink, such as 'Authorization: Bearer …'. Repeatable. Set"
