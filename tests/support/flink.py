@@ -32,7 +32,9 @@ from tests.support.waiting import PATIENCE
 
 PROJECT = Path(__file__).resolve().parent.parent / "flink"
 VERSIONS: dict[str, str] = {"1": "1.20.5", "2.0": "2.0.1", "2.1": "2.1.1", "2": "2.3.0"}
-Version = Literal["1", "2.0", "2.1", "2"]
+SESSIONS: dict[str, str] = {"1.13": "1.13.6", "1.17": "1.17.2"}
+"""Earlier ones, of which there are session clusters only."""
+Version = Literal["1.13", "1.17", "1", "2.0", "2.1", "2"]
 ClaimMode = Literal["NO_CLAIM", "CLAIM", "LEGACY"]
 Event = dict[str, Any]
 Place = Path | str
@@ -328,7 +330,7 @@ class Flink:
         self, version: Version, hadoop_conf: Path | None = None, plugin: Plugin | None = None
     ) -> None:
         self.version = version
-        self.release = VERSIONS[version]
+        self.release = {**VERSIONS, **SESSIONS}[version]
         self._hadoop_conf, self._plugin = hadoop_conf, plugin
         self._target = PROJECT / f"target-{version}"
         self._scratch = Path(tempfile.mkdtemp(prefix=f"cpreplicate-flink-{version}-"))
@@ -468,10 +470,10 @@ class Flink:
             events.append(process.next_event(deadline))
         return events[:-1]
 
-    def process(self, main: str, *words: str) -> Process:
+    def process(self, main: str, *words: str, **environment: str) -> Process:
         """Start a process of a program of the harness. The caller kills it."""
         command = self._java(main, *words, options=["-Xmx768m", *_SHORT_RUNS])
-        return Process(command, self._scratch, self._environment())
+        return Process(command, self._scratch, {**self._environment(), **environment})
 
     def jar(self) -> Path:
         """Return the jar of the program that a session cluster runs, which is made anew."""
@@ -552,7 +554,8 @@ def _digest_of_sources() -> str:
 def _maven(version: Version, *goals: str) -> None:
     """Offline where everything is cached, which takes seconds; else with the network."""
     for offline in (["--offline"], []):
-        command = ["mvn", "-q", "-B", *offline, f"-Pflink{version}", *goals]
+        earlier = ["-Dearlier"] if version in SESSIONS else []
+        command = ["mvn", "-q", "-B", *offline, *earlier, f"-Pflink{version}", *goals]
         done = subprocess.run(
             command,
             cwd=PROJECT,

@@ -122,7 +122,11 @@ def preview(job: RunningJob, request: SwitchRequest, clusters: Clusters) -> Prev
             *_of_report(report, request),
             *at_kafka.refusals,
         ),
-        warnings=(*report.warnings, *at_kafka.warnings),
+        warnings=(
+            *report.warnings,
+            *at_kafka.warnings,
+            *_of_no_trigger(job, request, clusters.origin, origin),
+        ),
     )
     seen = _with_way_back(seen, request, clusters.origin, origin)
     return seen if clusters.target is None else _with_target(seen, request, clusters, origin)
@@ -170,6 +174,21 @@ def _of_origin(job: RunningJob, request: SwitchRequest, origin: FlinkControl) ->
             " may start the job again after its end. Suspend it there, and follow the steps by hand"
             " in docs/before-a-switch.md"
         )
+
+
+def _of_no_trigger(
+    job: RunningJob, request: SwitchRequest, origin: FlinkControl, cluster: Cluster
+) -> Iterator[str]:
+    """Yield what a stop by checkpoint means where no checkpoint is taken when asked for."""
+    if request.stop != "checkpoint" or cluster.can_trigger:
+        return
+    checkpointing = origin.checkpointing(job.job_id)
+    interval = "" if checkpointing is None else f", each {checkpointing.interval:g} s"
+    yield (
+        f"Flink {cluster.version_text} takes no checkpoint when asked: {job.name} goes on from the"
+        f" newest one that it took by itself{interval}, and what it did since then is processed"
+        " again. With --stop savepoint, nothing is"
+    )
 
 
 def _of_savepoints(

@@ -48,6 +48,17 @@ def test_a_preview_has_the_size_the_room_the_start_and_no_standstill_that_was_no
     assert job.preview.kafka is None
 
 
+@pytest.mark.parametrize(("version", "is_stated"), [((1, 16), True), ((1, 17), False)])
+def test_a_preview_states_that_flink_takes_no_checkpoint_when_asked(
+    centres: Centres, version: tuple[int, int], is_stated: bool
+) -> None:
+    centres.a.version = centres.b.version = version
+    (job,) = previewed(centres).jobs
+    found = [each for each in job.warnings if "takes no checkpoint when asked" in each]
+    assert bool(found) == is_stated
+    assert all("by itself, each 1 s" in each for each in found)
+
+
 def test_a_preview_after_a_switch_has_the_points_that_go_and_the_standstill_as_measured(
     centres: Centres,
 ) -> None:

@@ -41,7 +41,7 @@ final class Counter extends AbstractStreamOperator<Integer>
         ballast = context.getKeyedStateStore().getState(
                 new ValueStateDescriptor<>("ballast", PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO));
         if (context.isRestored()) {
-            int subtask = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask();
+            int subtask = getContainingTask().getEnvironment().getTaskInfo().getIndexOfThisSubtask();
             Ledger.of(workload).restoredCounts(subtask, restoredCounts());
         }
     }

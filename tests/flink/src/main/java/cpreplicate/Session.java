@@ -19,18 +19,27 @@ public final class Session {
         Configuration configuration = GlobalConfiguration.loadConfiguration();
         FileSystem.initialize(configuration, PluginUtils.createPluginManagerFromRootFolder(configuration));
         useLittle(configuration);
+        configuration.setString("rest.bind-port", "0");
+        configuration.setString("jobmanager.rpc.port", "0");
         configuration.setString("web.submit.enable", options.get("submit", "true"));
         String own = System.getProperty("java.io.tmpdir") + "/session-" + ProcessHandle.current().pid();
         configuration.setString("web.upload.dir", own); // else clusters would share their jars
         configuration.setString("web.refresh-interval", options.get("rest-refresh-ms", "3000"));
+        configuration.setString("state.checkpoints.num-retained", options.get("retained", "1")); // of jobs before 1.20
+        configuration.setString("rest.address", options.get("address", "localhost"));
+        configuration.setString("rest.bind-address", options.get("address", "localhost"));
         if (options.get("savepoints") != null) {
             configuration.setString("state.savepoints.dir", options.get("savepoints"));
+        }
+        if (options.get("zookeeper") != null) {
+            configuration.setString("high-availability.type", "zookeeper");
+            configuration.setString("high-availability.zookeeper.quorum", options.get("zookeeper"));
+            configuration.setString("high-availability.storageDir", options.get("recovery"));
         }
         MiniCluster cluster = new MiniCluster(new MiniClusterConfiguration.Builder()
                 .setConfiguration(configuration)
                 .setNumTaskManagers(1)
                 .setNumSlotsPerTaskManager(options.number("slots", 2))
-                .withRandomPorts()
                 .build());
         cluster.start();
         Json.event("session", "rest", cluster.getRestAddress().get(PATIENCE_SECONDS, TimeUnit.SECONDS).toString());

@@ -14,16 +14,16 @@ public final class SessionJob {
     public static void main(String[] words) throws Exception {
         Options options = new Options(words, 0);
         Configuration configuration = new Configuration();
-        set(configuration, "restart-strategy.type", "none");
-        set(configuration, "execution.checkpointing.interval", options.get("interval-ms", "86400000") + " ms");
-        set(configuration, "execution.checkpointing.storage", "filesystem");
-        set(configuration, "execution.checkpointing.dir", options.get("checkpoints"));
-        set(configuration, "execution.checkpointing.num-retained", options.get("retained", "1"));
-        set(configuration, "execution.checkpointing.externalized-checkpoint-retention",
-                options.get("retention", "RETAIN_ON_CANCELLATION"));
-        set(configuration, "execution.checkpointing.data-inline-threshold", "512b");
-        set(configuration, "execution.checkpointing.incremental", "true");
-        set(configuration, "state.backend.type", options.get("backend", "rocksdb"));
+        set(configuration, "none", "restart-strategy.type", "restart-strategy");
+        set(configuration, options.get("interval-ms", "86400000") + " ms", "execution.checkpointing.interval");
+        set(configuration, "filesystem", "execution.checkpointing.storage", "state.checkpoint-storage");
+        set(configuration, options.get("checkpoints"), "execution.checkpointing.dir", "state.checkpoints.dir");
+        set(configuration, options.get("retained", "1"), "execution.checkpointing.num-retained");
+        set(configuration, options.get("retention", "RETAIN_ON_CANCELLATION"),
+                "execution.checkpointing.externalized-checkpoint-retention");
+        set(configuration, "512b", "execution.checkpointing.data-inline-threshold", "state.storage.fs.memory-threshold");
+        set(configuration, "true", "execution.checkpointing.incremental", "state.backend.incremental");
+        set(configuration, options.get("backend", "rocksdb"), "state.backend.type", "state.backend");
         StreamExecutionEnvironment environment = StreamExecutionEnvironment.getExecutionEnvironment(configuration);
         environment.setParallelism(options.number("parallelism", 2));
         Pipeline.add(environment, new Workload(
@@ -35,7 +35,10 @@ public final class SessionJob {
         environment.execute(options.get("job-name", "orders"));
     }
 
-    private static void set(Configuration configuration, String key, String value) {
-        configuration.setString(key, value);
+    /** Set an option by its name, and by that of a Flink before 1.20. */
+    private static void set(Configuration configuration, String value, String... names) {
+        for (String name : names) {
+            configuration.setString(name, value);
+        }
     }
 }

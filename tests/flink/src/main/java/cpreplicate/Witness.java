@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.TreeMap;
 import org.apache.flink.api.common.state.BroadcastState;
 import org.apache.flink.api.common.state.ListState;
@@ -45,7 +46,17 @@ final class Witness extends AbstractStreamOperator<Tuple3<Integer, Long, byte[]>
         broadcast = context.getOperatorStateStore()
                 .getBroadcastState(new MapStateDescriptor<>("broadcast", Types.INT, Types.STRING));
         if (context.isRestored()) {
-            restore(context.getRestoredCheckpointId().orElse(-1));
+            restore(restoredCheckpoint(context));
+        }
+    }
+
+    /** The number of the checkpoint. Flink before 1.14 does not report it: then it is that of the lines. */
+    private long restoredCheckpoint(StateInitializationContext context) throws Exception {
+        try {
+            Object number = StateInitializationContext.class.getMethod("getRestoredCheckpointId").invoke(context);
+            return ((OptionalLong) number).orElse(-1);
+        } catch (NoSuchMethodException e) {
+            return Long.parseLong(union.get().iterator().next().split("/")[3]);
         }
     }
 
@@ -63,7 +74,7 @@ final class Witness extends AbstractStreamOperator<Tuple3<Integer, Long, byte[]>
         if (!lines.equals(Ledger.broadcastLines(checkpoint))) {
             Ledger.of(workload).fail("broadcast state is " + lines);
         }
-        int subtask = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask();
+        int subtask = getContainingTask().getEnvironment().getTaskInfo().getIndexOfThisSubtask();
         Ledger.of(workload).restoredWitness(subtask, new Ledger.Witnessed(checkpoint, listed, united));
     }
 
