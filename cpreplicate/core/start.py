@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.placement import REBASED
 from cpreplicate.core.restore import Restore, claim_mode_names, knows_claim_modes, restore
 
+CLASS = "CLASS"  # stands for that of the user's job in a command
 NEVER_SEALED = 0
 """The nonce of a checkpoint whose replica is not sealed: it was not promoted."""
 _API_VERSION = "flink.apache.org/v1beta1"
@@ -42,6 +44,16 @@ class Starting:
     rest: Mapping[str, str]
     configuration: Mapping[str, str]
     nonce: int
+
+    @property
+    def application(self) -> str:
+        """The command that starts it as an application of a standalone cluster.
+
+        `standalone-job.sh` has no option for the claim mode, and would take one for the program's.
+        """
+        dynamic = [f"-D{name}={value}" for name, value in self.configuration.items()]
+        options = [*dynamic, "-s", self.checkpoint, "-j", CLASS]
+        return shlex.join(["standalone-job.sh", "start", *options])
 
     @property
     def deployment(self) -> dict[str, Any]:

@@ -34,6 +34,20 @@ def test_the_command_is_a_list_of_arguments_and_the_same_for_a_shell(version, op
     assert shlex.split(restore.command) == list(restore.arguments)
 
 
+@pytest.mark.parametrize(
+    ("version", "options"),
+    [
+        (6, ["-Dexecution.state-recovery.claim-mode=NO_CLAIM"]),
+        (4, ["-Dexecution.savepoint-restore-mode=NO_CLAIM"]),
+        (3, []),
+    ],
+)
+def test_an_application_gets_the_claim_mode_as_a_dynamic_property(version, options):
+    command = shlex.split(starting(version=version).application)
+    words = ["-s", PLACE, "-j", "CLASS"]
+    assert command == ["standalone-job.sh", "start", *options, *words]
+
+
 @given(ODD)
 def test_a_path_with_spaces_and_quotes_is_one_argument(odd):
     arguments = starting(f"file:/a/{odd}/chk-1").restore.arguments

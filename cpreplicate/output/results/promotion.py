@@ -35,6 +35,7 @@ def _text(promotion: Promotion) -> str:
             f"({start.restore.reason}):",
             f"    {start.restore.command}",
             f"    POST /jars/<jar>/run {json.dumps(start.rest)}",
+            f"    {start.application}",
             "    FlinkDeployment (Kubernetes operator):",
             *(f"        {line}" for line in yaml(start.deployment).splitlines()),
         ]

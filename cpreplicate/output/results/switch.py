@@ -53,6 +53,7 @@ def _of_job(job: JobSwitch) -> Iterator[str]:
                 f"{job.name} has ended, and its replica is sealed. Start it in one of these ways:",
                 f"    {job.starting.restore.command}",
                 f"    POST /jars/<jar>/run {json.dumps(job.starting.rest)}",
+                f"    {job.starting.application}",
             ]
         )
     yield from warning_lines(job.warnings)

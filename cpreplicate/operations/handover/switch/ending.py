@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,7 @@ from cpreplicate.flink.control import TRIGGER_ID_SINCE, FlinkControl, Operation
 from cpreplicate.operations.handover.switch.preview import sync_of
 from cpreplicate.operations.handover.switch.request import SwitchRequest
 from cpreplicate.protocol.source import find
+from cpreplicate.protocol.switch_record import NAME as SWITCH
 from cpreplicate.protocol.switch_record import SwitchLog, SwitchRecord, new_id
 from cpreplicate.storage import Transient
 
@@ -35,10 +37,12 @@ class Ended(NamedTuple):
     repeated: float | None = None
 
 
-def wait_for(ask: Callable[[], T | None], request: SwitchRequest, what: str) -> T:
+def wait_for(
+    ask: Callable[[], T | None], request: SwitchRequest, what: str, advice: str = GOING_ON
+) -> T:
     """Return what is known once it is. A JobManager that does not answer is asked again.
 
-    Raises `SwitchUnclear` after the time of the request.
+    Raises `SwitchUnclear` with the advice after the time of the request.
     """
     until = time.monotonic() + request.patience
     problem = ""
@@ -51,9 +55,22 @@ def wait_for(ask: Callable[[], T | None], request: SwitchRequest, what: str) -> 
             problem = f" The last answer: {error}."
         if time.monotonic() > until:
             raise SwitchUnclear(
-                f"{what} was not seen within {request.patience:g} s.{problem} {GOING_ON}"
+                f"{what} was not seen within {request.patience:g} s.{problem} {advice}"
             )
         time.sleep(request.pause)
+
+
+def when_gone(log: SwitchLog) -> str:
+    """Return what an operator does if the JobManager of a job that was to end is gone for good."""
+    record, target_root = log.record, uri.parent(log.root)
+    place = "SAVEPOINT" if record.stop == "savepoint" else shlex.quote(record.directory)
+    return (
+        f"{GOING_ON}. The JobManager of an application ends with its job, and does not answer any"
+        " more: make sure that its process has ended, and that nothing starts it again. Then run"
+        f" `cpreplicate sync {place} {shlex.quote(target_root)}` with the"
+        f" options of `switch`, `cpreplicate promote {shlex.quote(log.root)}`, and delete"
+        f" .cpreplicate/{SWITCH} there"
+    )
 
 
 def take_checkpoint(
@@ -92,7 +109,7 @@ def end_job(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> End
             " and start it where it ran, or promote its replica by hand"
         )
     if state == "CANCELLING":
-        state = wait_for_end(job_id, origin, request)
+        state = wait_for_end(job_id, origin, request, when_gone(log))
     if state in ENDED:
         return Ended(_point(log, origin, request))
     if state is None or state == _FAILED:
@@ -116,14 +133,16 @@ def is_ending(record: SwitchRecord, origin: FlinkControl) -> bool:
     return asked.is_known and asked.failure is None
 
 
-def wait_for_end(job_id: str, cluster: FlinkControl, request: SwitchRequest) -> str:
+def wait_for_end(
+    job_id: str, cluster: FlinkControl, request: SwitchRequest, advice: str = GOING_ON
+) -> str:
     """Return the state in which a job ended: CANCELED, FINISHED or FAILED."""
 
     def ended() -> str | None:
         state = cluster.state(job_id)
         return state if state in (*ENDED, _FAILED) else None
 
-    return wait_for(ended, request, f"the end of the job {job_id} at {cluster.url}")
+    return wait_for(ended, request, f"the end of the job {job_id} at {cluster.url}", advice)
 
 
 def cancel(job_id: str, cluster: FlinkControl, request: SwitchRequest) -> None:
@@ -151,7 +170,7 @@ def _end_by_checkpoint(log: SwitchLog, origin: FlinkControl, request: SwitchRequ
     log.write(stopped=time.time(), least=number or 0)
     asked = time.monotonic()
     cancel(job_id, origin, request)
-    _refuse_unproven(log, origin, wait_for_end(job_id, origin, request))
+    _refuse_unproven(log, origin, wait_for_end(job_id, origin, request, when_gone(log)))
     repeated = None if number is None else asked - taken
     return Ended(_point(log, origin, request), repeated)
 
@@ -167,7 +186,7 @@ def _end_by_savepoint(log: SwitchLog, origin: FlinkControl, request: SwitchReque
         raise NotSwitched(
             f"the savepoint with which {job_id} was to end at {origin.url} failed: {done.failure}"
         )
-    _refuse_unproven(log, origin, wait_for_end(job_id, origin, request))
+    _refuse_unproven(log, origin, wait_for_end(job_id, origin, request, when_gone(log)))
     return Ended(done.path, 0.0)
 
 

@@ -15,7 +15,13 @@ from cpreplicate.errors import (
     SwitchUnclear,
 )
 from cpreplicate.flink.control import FlinkControl
-from cpreplicate.operations.handover.switch.ending import ENDED, cancel, wait_for, wait_for_end
+from cpreplicate.operations.handover.switch.ending import (
+    ENDED,
+    cancel,
+    wait_for,
+    wait_for_end,
+    when_gone,
+)
 from cpreplicate.operations.handover.switch.preview import origin_program
 from cpreplicate.operations.handover.switch.programs import named_jar, uploaded
 from cpreplicate.operations.handover.switch.request import Clusters, Program, SwitchRequest
@@ -58,7 +64,7 @@ def take_back(
         _end_at_target(log, clusters, request, is_refused)
         log.write(step="promoted")  # what follows may fail, and the target need not be asked again
     if record.step == "stopping":
-        state = _settled(record.job_id, clusters.origin, request)
+        state = _settled(log, clusters.origin, request)
         if state != _RUNS:
             _refuse_no_point(log, state)
         log.write(step="taken back")
@@ -69,17 +75,20 @@ def take_back(
     return f"{_restart(log, clusters.origin, request, notify)}{sealed}"
 
 
-def _settled(job_id: str, origin: FlinkControl, request: SwitchRequest) -> str:
+def _settled(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> str:
     """Return the state of a job that runs or has ended: one that fails may be restarted by Flink.
 
     A stop with a savepoint that fails makes the job fail, too.
     """
 
+    job_id = log.record.job_id
+
     def settled() -> str | None:
         state = origin.state(job_id) or _UNKNOWN
         return state if state in (_RUNS, _UNKNOWN, "SUSPENDED", *_DEAD) else None
 
-    return wait_for(settled, request, f"the state of the job {job_id} at {origin.url}")
+    what = f"the state of the job {job_id} at {origin.url}"
+    return wait_for(settled, request, what, when_gone(log))
 
 
 def _by_hand(log: SwitchLog) -> str:
@@ -94,6 +103,12 @@ def _by_hand(log: SwitchLog) -> str:
 def command_of(log: SwitchLog) -> str:
     """Return how a job is started again by hand."""
     return f"flink run -d -s {shlex.quote(log.record.point or '')} JAR"
+
+
+def application_of(log: SwitchLog) -> str:
+    """Return how a job of an application is started again by hand."""
+    point = shlex.quote(log.record.point or "")
+    return f"standalone-job.sh start -s {point} -j CLASS"
 
 
 def _refuse_no_point(log: SwitchLog, state: str) -> None:
@@ -151,12 +166,13 @@ def _unseal(root: str | None, side: Side) -> str:
 def _restart(log: SwitchLog, origin: FlinkControl, request: SwitchRequest, notify: Notify) -> str:
     """Start the job again from its last point, and return what was done."""
     record, program = log.record, origin_program(request)
-    by_hand = f"Start it at {record.origin} from {record.point}, such as by `{command_of(log)}`"
+    start = f"Start it at {record.origin} from {record.point}, such as by `{command_of(log)}`"
     jar = _jar_at_origin(log, origin, program)
     if jar is None:
         log.write(step="taken back")
         raise SwitchUnclear(
-            f"{record.name} was stopped and does not run: {record.origin} takes no jars. {by_hand}"
+            f"{record.name} was stopped and does not run: {record.origin} takes no jars. {start}."
+            f" An application is started by `{application_of(log)}`"
         )
     if record.step == "restarting":
         refuse_another_cluster(record.origin_cluster, origin, record)
@@ -170,7 +186,7 @@ def _restart(log: SwitchLog, origin: FlinkControl, request: SwitchRequest, notif
     except (NotSwitched, FlinkRefused) as error:
         log.write(step="taken back")
         raise SwitchUnclear(
-            f"the job could not be started again: {_text(error)}. {by_hand}"
+            f"the job could not be started again: {_text(error)}. {start}"
         ) from error
     log.write(step="taken back")
     return f"it runs again at {record.origin} as {record.back_job}, from {record.point}"
