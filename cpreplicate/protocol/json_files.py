@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from cpreplicate.protocol.users import user_name
+from cpreplicate.storage import DamagedFile
 from cpreplicate.storage.reading import Reading
 
 _LONGEST = 1 << 16  # bytes; no file of cpreplicate's comes near
@@ -34,11 +35,13 @@ def encoded(fields: dict[str, Any]) -> bytes:
 
 
 def read(storage: Reading, path: str) -> bytes | None:
-    """Return the first bytes of a file, or None if it does not exist."""
+    """Return the first bytes of a file, none of a damaged one, or None if it does not exist."""
     try:
         return storage.read(path, 0, _LONGEST)
     except FileNotFoundError:
         return None
+    except DamagedFile:  # it is as malformed as one with other bytes; the storage has named it
+        return b""
 
 
 def parse(data: bytes | None) -> dict[str, Any] | None:

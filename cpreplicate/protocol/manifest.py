@@ -31,7 +31,7 @@ from cpreplicate.core.tables import UNKNOWN, Crcs, Flags, Ints, Paths, PathTable
 from cpreplicate.protocol import parquet_files
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.pending import PendingPut
-from cpreplicate.storage import Storage
+from cpreplicate.storage import DamagedFile, Storage
 from cpreplicate.storage.reading import Reading
 
 SUFFIX = ".parquet"
@@ -159,7 +159,7 @@ def read_totals(storage: Reading, replica: str, checkpoint: str, length: int) ->
         return Totals(*(int(fields[name.encode()]) for name in Totals._fields))
     except FileNotFoundError:
         return None
-    except (parquet_files.DamagedParquet, KeyError, ValueError):
+    except (parquet_files.DamagedParquet, DamagedFile, KeyError, ValueError):
         whole = read(storage, replica, checkpoint)
         return None if whole is None else totals(whole)
 

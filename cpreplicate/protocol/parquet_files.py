@@ -17,6 +17,7 @@ from typing import Any
 
 from cpreplicate.errors import Refused
 from cpreplicate.protocol.parquet_pages import pages_of
+from cpreplicate.storage import DamagedFile
 from cpreplicate.storage.reading import Reading
 
 # Bytes of a file that is read. A file of the checkpoint takes 60 to 100: that is at least five
@@ -65,8 +66,14 @@ def encoded(table: Any) -> bytes:
 
 
 def content(storage: Reading, uri: str) -> bytes:
-    """Return the bytes of a file. Raises `FileNotFoundError`, `Refused` for more than `LONGEST`."""
-    data = storage.read(uri, 0, LONGEST + 1)
+    """Return the bytes of a file, none of a damaged one, which is as malformed as other bytes.
+
+    Raises `FileNotFoundError`, and `Refused` for more than `LONGEST`.
+    """
+    try:
+        data = storage.read(uri, 0, LONGEST + 1)
+    except DamagedFile:  # the storage has named it
+        return b""
     if len(data) > LONGEST:
         raise Refused(
             f"{uri} is longer than {LONGEST >> 20} MiB, so cpreplicate does not read it. {_REMEDY}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import BinaryIO
 
@@ -50,7 +50,7 @@ from cpreplicate.protocol.source import (
     read_bytes,
     read_metadata,
 )
-from cpreplicate.storage import Side
+from cpreplicate.storage import DamagedFile, Side
 from cpreplicate.storage.reading import Reading
 from cpreplicate.storage.statuses import FileStatus, Listing
 
@@ -68,7 +68,7 @@ class CommittedCheckpoint:
     `outside` are the URIs that it references outside the replica.
     `growing` are merged files, which may be longer than recorded: a run that died may have copied
     them again. It is None if it is not known which files are merged ones. `listed` is the manifest
-    if all this was read from it.
+    if all this was read from it. `is_damaged`: its `_metadata` cannot be read any more.
     """
 
     name: str
@@ -79,6 +79,7 @@ class CommittedCheckpoint:
     growing: frozenset[str] | None
     members: MemberTable = field(default_factory=lambda: NO_MEMBERS)
     listed: Manifest | None = None
+    is_damaged: bool = False
 
     def as_committed(self, completed: float | None = None) -> Committed:
         """Return what a plan needs of this checkpoint, which was `completed` at the source."""
@@ -167,19 +168,29 @@ class Replica:
         return _metadata_in(self.storage.listing(self.uri_of(name)))
 
     def metadata_bytes(self, name: str) -> MetadataBytes | None:
-        """Return the `_metadata` of a checkpoint, not decoded, or None if there is none."""
-        return read_bytes(self.uri_of(name), self.side)
+        """Return the `_metadata` of a checkpoint, not decoded, or None if there is none.
+
+        A damaged one, which nobody can read, is known by its length and the manifest of the
+        checkpoint. Raises `DamagedFile` if these do not agree, or if there is no manifest.
+        """
+        try:
+            return read_bytes(self.uri_of(name), self.side)
+        except DamagedFile:
+            status, listed = self.metadata_status(name), self.manifest(name)
+            if status is None or listed is None or listed.metadata.length != status.length:
+                raise
+            return MetadataBytes(listed.metadata, None, is_damaged=True)
 
     def committed_checkpoint(self, name: str, data: MetadataBytes) -> CommittedCheckpoint:
         """Return what a committed checkpoint references.
 
-        For a large `_metadata`, the manifest is read if it describes the same bytes. Otherwise the
-        `_metadata` is decoded.
+        For a large or damaged `_metadata`, the manifest is read if it describes the same bytes.
+        Otherwise the `_metadata` is decoded.
         """
-        if data.digest.length > _MANIFEST_WORTH:
+        if data.is_damaged or data.digest.length > _MANIFEST_WORTH:
             listed = self._listed_in_manifest(name, data.digest)
             if listed is not None:
-                return listed
+                return replace(listed, is_damaged=data.is_damaged)
         return self.decoded_checkpoint(name, data)
 
     def decoded_checkpoint(self, name: str, data: MetadataBytes) -> CommittedCheckpoint:

@@ -344,11 +344,13 @@ def _read(storage: Reading, checkpoint: str, metadata_uri: str, side: Side) -> M
 class MetadataBytes(NamedTuple):
     """A `_metadata` that is not decoded.
 
-    `in_memory` are its bytes, or None if they are too many to keep.
+    `in_memory` are its bytes, or None if they are too many to keep, or if it `is_damaged`: then
+    nothing was read, and the digest is the recorded one.
     """
 
     digest: Digest
     in_memory: bytes | None
+    is_damaged: bool = False
 
 
 def read_bytes(checkpoint: str, side: Side) -> MetadataBytes | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.protocol.lease import LeaseToken
-from cpreplicate.storage import DamagedPart, ShortSource, SourceMissing, Unreachable
+from cpreplicate.storage import DamagedFile, DamagedPart, ShortSource, SourceMissing, Unreachable
 from cpreplicate.storage.waiting import cancellation
 
 # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
@@ -86,7 +86,7 @@ class Outcome(NamedTuple):
     A packed file is at `offset` of `pack`. The first `prefix` bytes of a merged file that was
     copied have the CRC32C `prefix_crc32c`. `missing`: the file to be copied is not at the source.
     `short`: it is there, and shorter than its extent. `late`: the action was not begun in time.
-    `damaged`: the part of the target that is to be copied is. `dropped`: the copy was not wanted
+    `damaged`: what is to be read at the target is. `dropped`: the copy was not wanted
     any more, and was not made. No other try ends better than one of these.
     """
 
@@ -114,7 +114,8 @@ class Outcome(NamedTuple):
     @property
     def has_been_retried(self) -> bool:
         """Whether a storage was tried for as long as `--retry-for` allows."""
-        return self.error is not None and self.error.startswith(f"{Unreachable.__name__}: ")
+        kinds = (f"{Unreachable.__name__}: ", f"{DamagedFile.__name__}: ")
+        return self.error is not None and self.error.startswith(kinds)
 
 
 def size_of(action: Task) -> int:
@@ -233,6 +234,12 @@ def failed(task: Task, error: Exception, seconds: float) -> Outcome:
         missing=isinstance(error, SourceMissing),
         late=isinstance(error, Late),
         short=isinstance(error, ShortSource),
-        damaged=isinstance(error, DamagedPart),
+        damaged=_is_damage_of_replica(task, error),
         dropped=isinstance(error, Dropped),
     )
+
+
+def _is_damage_of_replica(task: Task, error: Exception) -> bool:
+    """Return whether what a task reads in the replica is damaged."""
+    is_read_there = isinstance(task, Read) or (isinstance(task, Copy) and task.part is not None)
+    return is_read_there and isinstance(error, (DamagedPart, DamagedFile))

@@ -5,6 +5,7 @@ See `base.Storage` for the verbs and their guarantees.
 
 from cpreplicate.storage.base import (
     TEMPORARY,
+    DamagedFile,
     NotAuthenticated,
     SourceMissing,
     Storage,
@@ -34,6 +35,7 @@ __all__ = [
     "HDFS_CLIENTS",
     "TEMPORARY",
     "Checksum",
+    "DamagedFile",
     "DamagedPart",
     "FileStatus",
     "Limits",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,6 +50,10 @@ class Transient(OSError):
 
     exit_code = 7
 
+    def lasting(self, reason: str, uri: str) -> OSError:
+        """Return what is raised once the failure has lasted too long, by the reason given."""
+        return Unreachable(self.errno or errno.EIO, reason, self.filename or uri)
+
 
 class NoAnswer(Transient):
     """A call was not answered before its deadline."""
@@ -73,6 +78,19 @@ class NotAuthenticated(_WithPath, PermissionError):
     """
 
     exit_code = 7
+
+
+class DamagedFile(OSError):
+    """A storage has a file and cannot return its content, and no other try helps.
+
+    Such as a block of HDFS of which each DataNode has a damaged replica, or none: every read fails,
+    and wrong bytes never come.
+    """
+
+    exit_code = 4
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
 
 
 class SourceMissing(FileNotFoundError):
@@ -289,10 +307,6 @@ class Storage(ABC):
     def mounts_below(self, uri: str) -> Sequence[str]:  # noqa: ARG002  # not known of most
         """Return where something is mounted below a directory: paths relative to it."""
         return ()
-
-    def known_crc32c(self, uri: str) -> int | None:  # noqa: ARG002  # most storages keep none
-        """Return the CRC32C of the whole file if the storage has it without reading, else None."""
-        return None
 
     def space(self, uri: str, briefly: bool) -> Sequence[Space]:  # noqa: ARG002  # of services
         """Return what limits the files of a replica, which need not exist, as far as it is known.

@@ -251,21 +251,14 @@ def _parts(
 
 
 def checksum(uri: str, side: Side, moved: Moved = _ignore) -> Checksum:
-    """Return the length of a file and its CRC32C; read it unless the storage has both.
-
-    Raises `FileNotFoundError`.
-    """
-    storage = side.storage(uri)
-    known, status = storage.known_crc32c(uri), None
-    if known is not None and (status := storage.stat(uri)) is not None:
-        return Checksum(status.length, known)
+    """Read a file and return its length and CRC32C. Raises `FileNotFoundError`."""
 
     def read(plain: Storage) -> Checksum:
         crc = _Crc(side, moved)
         with plain.open(uri) as stream:
             return Checksum(sum(map(len, crc.over(stream))), crc.value)
 
-    return storage.as_one("open", uri, read)
+    return side.storage(uri).as_one("open", uri, read)
 
 
 class _Crc:

@@ -299,6 +299,18 @@ class HdfsCluster:
             )
         )
 
+    def damage(self, data: bytes) -> None:
+        """Changes a byte of each replica of the blocks with just this content."""
+        replicas = [
+            replica
+            for replica in self._running.scratch.rglob("blk_*")
+            if replica.suffix != ".meta" and replica.read_bytes() == data
+        ]
+        assert replicas, "no block has this content"
+        middle = len(data) // 2
+        for replica in replicas:
+            replica.write_bytes(data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :])
+
     def get(self, path: str, *, user: str | None = None) -> bytes:
         """A file's bytes."""
         return self._web("GET", path, {"op": "OPEN"}, user)
@@ -409,14 +421,14 @@ class _Process:
     """One JVM: takes commands on stdin, answers with a line of JSON each on stdout."""
 
     def __init__(self, options: list[str], words: list[str], user: str) -> None:
-        self._scratch = Path(tempfile.mkdtemp(prefix="cpreplicate-hdfs-"))
-        self._log = (self._scratch / "stderr").open("w+b")
+        self.scratch = Path(tempfile.mkdtemp(prefix="cpreplicate-hdfs-"))
+        self._log = (self.scratch / "stderr").open("w+b")
         self._process = subprocess.Popen(
-            _java(options, self._scratch, words),
+            _java(options, self.scratch, words),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            cwd=self._scratch,
+            cwd=self.scratch,
             text=True,
             env=_environment(user),
         )
@@ -467,7 +479,7 @@ class _Process:
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 def _calls(bean: Mapping[str, Any]) -> dict[str, int]:

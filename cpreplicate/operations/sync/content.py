@@ -18,7 +18,7 @@ from cpreplicate.errors import CopyFailed, Refused
 from cpreplicate.operations.change.change import some
 from cpreplicate.operations.sync.plan.work import Work
 from cpreplicate.operations.sync.source.lacking import refuse_lacking
-from cpreplicate.operations.verify.compare import errors_of, read_of
+from cpreplicate.operations.verify.compare import errors_of, read_of, unread_of
 from cpreplicate.storage import Checksum, Side, Sides, checksum, checksums_of_parts
 
 DIFFERS = "damaged: its content is not the recorded one"
@@ -60,7 +60,7 @@ def damaged(work: Work) -> frozenset[str]:
         read_of(replica, action.target, action.bytes, members.get(action.target)) for action in kept
     ]
     outcomes = {outcome.target: outcome for outcome in change.runner.run(reads)}
-    if unread := list(errors_of(outcomes.values())):
+    if unread := list(errors_of(unread_of(outcomes.values()))):
         raise CopyFailed(
             f"{len(unread)} files of the replica cannot be read. Nothing was committed or deleted."
             f" Make them readable or remove them, and run again. {some(unread)}"
@@ -73,7 +73,10 @@ def damaged(work: Work) -> frozenset[str]:
     )
     if different:
         count = len(different)
-        change.notify(f"{count} kept files differ from their recorded CRC32C and are copied again")
+        change.notify(
+            f"{count} kept files are damaged, or differ from their recorded CRC32C, and are copied"
+            " again"
+        )
     return different
 
 

@@ -62,7 +62,7 @@ class Reader:
         self._runner = shared
 
     def read(self, reads: Sequence[Read]) -> dict[str, Outcome]:
-        """Return the outcomes by URI.
+        """Return the outcomes by URI; that of a damaged file has no CRC32C.
 
         Raises `Transient` if the storage cannot be reached, and `OSError` if files cannot be read.
         """
@@ -76,7 +76,7 @@ class Reader:
         packed = f", {len(of_packs)} of them in {len(set(of_packs))} packs" if of_packs else ""
         self._notify(f"comparing {len(reads)} files{packed}, {sizes.size(size)}")
         outcomes = self._runner.run(reads)
-        if unread := [outcome for outcome in outcomes if outcome.error is not None]:
+        if unread := unread_of(outcomes):
             is_transient = any(outcome.has_been_retried for outcome in unread)
             raise (Transient if is_transient else OSError)(
                 f"{len(unread)} of {len(reads)} files of the replica cannot be read."
@@ -98,6 +98,11 @@ def read_of(replica: Replica, path: str, length: int, member: Member | None = No
     if member is None:
         return Read(target, length)
     return Read(target, member.length, replica.uri_of(member.pack), member.offset)
+
+
+def unread_of(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Return the reads that failed for another reason than that what they read is damaged."""
+    return [each for each in outcomes if each.error is not None and not each.damaged]
 
 
 def errors_of(outcomes: Iterable[Outcome]) -> Iterator[str]:

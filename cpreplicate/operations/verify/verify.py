@@ -188,6 +188,7 @@ def _verify(
     referenced, published = _committed_checkpoint(replica, name, content.share > 0)
     _refuse_links(replica, referenced)
     is_torn = published is not None and not _is_listed(replica, referenced)
+    is_damaged = referenced.is_damaged or is_torn
     manifests = _manifests(replica, found.names)
     recorded = manifests[name].entries if name in manifests else ManifestTable.of({})
     proving = manifests[name].prefixes if name in manifests else NO_PREFIXES
@@ -211,7 +212,7 @@ def _verify(
         missing=tuple(chosen(files.paths, ~is_there).to_pylist()),
         short=short,
         corrupt=(
-            *((f"{name}/{METADATA}",) if is_torn else ()),
+            *((f"{name}/{METADATA}",) if is_damaged else ()),
             *longer,
             *(path for path, equal in compared.is_equal.items() if not equal and path not in known),
         ),
@@ -369,6 +370,7 @@ def _committed_checkpoint(
     if data is None:
         raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile. Run again")
     record = read_record(replica, name)
+    is_decoded = is_decoded and not data.is_damaged
     read = replica.decoded_checkpoint if is_decoded else replica.committed_checkpoint
     return read(name, data), record
 

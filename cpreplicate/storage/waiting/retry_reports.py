@@ -44,3 +44,7 @@ class RetryReports:
                 return
             self._next = now + _INTERVAL
         _notify(f"{uri}: {reason}; trying again for up to {max(left, 1):.0f} s")
+
+    def report_end(self, error: OSError) -> None:
+        """Report an error that no other try helps, and that a command may go on with."""
+        _notify(str(error))

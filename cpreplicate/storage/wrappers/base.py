@@ -12,7 +12,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 # the verbs that change nothing
-READING = frozenset({"open", "read", "stat", "list", "known_crc32c"})
+READING = frozenset({"open", "read", "stat", "list"})
 
 
 def _passed_on(
@@ -77,7 +77,6 @@ class StorageWrapper(Storage):
     delete = _passed_on(Storage.delete, "delete")
     rmdir = _passed_on(Storage.rmdir, "rmdir")
     abort_uploads = _passed_on(Storage.abort_uploads, "delete")
-    known_crc32c = _passed_on(Storage.known_crc32c, "known_crc32c")
     space = _passed_on(Storage.space, "stat")
     copy_within = _passed_on(Storage.copy_within, "put", of=1)
 

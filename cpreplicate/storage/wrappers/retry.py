@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import random
 import threading
@@ -10,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from cpreplicate.storage.base import NoAnswer, Storage, Transient, Unreachable
+from cpreplicate.storage.base import DamagedFile, NoAnswer, Storage, Transient, Unreachable
 from cpreplicate.storage.waiting import bounds, cancellation, deadlines
 from cpreplicate.storage.waiting.retry_reports import RetryReports
 from cpreplicate.storage.wrappers.base import READING, StorageWrapper
@@ -123,7 +122,7 @@ class Retrying(StorageWrapper):
                 cause = cause if cause is not None and is_silent else error
                 is_last = left <= 0 and tries >= enough
                 if health.is_down_after_a_failure(self._seconds, enough) or is_last:
-                    raise self._unreachable(uri, cause) from error
+                    raise self._lasting(uri, cause) from error
                 if deadlines.is_ending():
                     raise
                 self._reports.report(error.filename or uri, _reason(error), left)
@@ -141,12 +140,15 @@ class Retrying(StorageWrapper):
         with bounds.bounded(left):
             return call()
 
-    def _unreachable(self, uri: str, error: Transient) -> Unreachable:
+    def _lasting(self, uri: str, error: Transient) -> OSError:
         reason = (
             f"{_reason(error)}; this has lasted longer than --retry-for allows"
             f" ({self._seconds:g} s)"
         )
-        return Unreachable(error.errno or errno.EIO, reason, error.filename or uri)
+        lasting = error.lasting(reason, uri)
+        if isinstance(lasting, DamagedFile):
+            self._reports.report_end(lasting)
+        return lasting
 
 
 def _sleep(seconds: float) -> None:

@@ -104,7 +104,7 @@ def test_a_large_metadata_is_read_from_where_it_broke_off(monkeypatch):
     with serving("memory", storage):
         inner.cuts = 5
         read = source.read_bytes("memory:/a/chk-1", Side())
-    assert read == (digest_of([DATA]), None)
+    assert read == source.MetadataBytes(digest_of([DATA]), None)
 
 
 def test_a_file_that_is_deleted_while_a_read_is_tried_again_is_not_there():

@@ -44,7 +44,7 @@ def arguments_of(verb: str) -> list[Any]:
 
 
 def test_there_are_verbs_and_attributes_to_be_passed_on():
-    assert {"put", "list", "space", "known_crc32c"} <= set(VERBS)
+    assert {"put", "list", "space"} <= set(VERBS)
     assert {"streams", "copies_within", "unusable"} <= set(ATTRIBUTES)
 
 

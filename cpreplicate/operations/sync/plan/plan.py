@@ -397,10 +397,10 @@ def _is_published(
     source_state: SourceState, replica: Replica, state: State, mode: str, members: MemberTable
 ) -> bool:
     """Return whether the checkpoint is committed, with just these bytes, and is the newest."""
-    if not state.committed or state.committed[0].name != source_state.placement.name:
+    newest = state.committed[0] if state.committed else None
+    if newest is None or newest.is_damaged or newest.name != source_state.placement.name:
         return False
-    content = rewritten(source_state, replica, mode, members)
-    return state.committed[0].metadata == digest_of(content)
+    return newest.metadata == digest_of(rewritten(source_state, replica, mode, members))
 
 
 def is_done(plan: Plan, state: State, ledger: Ledger, source_state: SourceState) -> bool:

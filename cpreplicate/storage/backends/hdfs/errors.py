@@ -6,9 +6,43 @@ They are distinguished by the Java class that the NameNode names.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
+from cpreplicate.core import uri as uris
 from cpreplicate.storage.backends.hdfs.kerberos_errors import raised_for_kerberos
-from cpreplicate.storage.base import NoAnswer, NotAuthenticated, Transient
+from cpreplicate.storage.base import DamagedFile, NoAnswer, NotAuthenticated, Transient
+
+
+class Unread(Transient):
+    """No DataNode returned a block of a file.
+
+    That passes if DataNodes start again, or blocks are moved. Once it has lasted, `is_damaged` is
+    asked. The client sets it.
+    """
+
+    is_damaged: Callable[[], bool] = staticmethod(lambda: False)
+
+    def lasting(self, reason: str, uri: str) -> OSError:
+        if self.is_damaged():
+            return _damaged(self.filename or uri)
+        return super().lasting(reason, uri)
+
+
+class WrongChecksum(Transient):
+    """What DataNodes returned of a file has other checksums than they keep of it."""
+
+    def lasting(self, reason: str, uri: str) -> OSError:  # noqa: ARG002  # it is of each try
+        return _damaged(self.filename or uri)
+
+
+def _damaged(place: str) -> DamagedFile:
+    return DamagedFile(
+        errno.EIO,
+        "it is damaged or lost: no DataNode returns a whole replica of one of its blocks."
+        f" `hdfs fsck {uris.local_path(place)} -files -blocks -locations` shows which",
+        place,
+    )
+
 
 _KINDS: dict[str, tuple[type[OSError], int]] = {
     "FileNotFoundException": (FileNotFoundError, errno.ENOENT),
@@ -28,6 +62,8 @@ _KINDS: dict[str, tuple[type[OSError], int]] = {
     "UnsupportedOperationException": (OSError, errno.ENOTSUP),
     "NotInMountpointException": (OSError, errno.ENOTSUP),
     "UnknownCryptoProtocolVersionException": (OSError, errno.ENOTSUP),
+    "BlockMissingException": (Unread, errno.EIO),
+    "ChecksumException": (WrongChecksum, errno.EIO),
     "SocketTimeoutException": (NoAnswer, errno.ETIMEDOUT),
 }
 _HINTS = {

@@ -10,6 +10,7 @@ from typing import Any
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
+from cpreplicate.storage.backends.hdfs.damage import Node, node_of
 from cpreplicate.storage.backends.jvm import client as jvm_client
 from cpreplicate.storage.backends.jvm.client import Jvm
 from cpreplicate.storage.backends.jvm.errors import is_of_kerberos, thrown
@@ -85,6 +86,12 @@ class Cluster:
         self._mounted_at(target).rename(
             target + uri[len(mount) :], target + new_uri[len(mount) :], replace
         )
+
+    def datanodes(self, uri: str) -> list[Node]:
+        """Return the DataNodes that have blocks of a file."""
+        length = self.status(uri).length
+        blocks = self.call("getFileBlockLocations", self.path(uri), 0, length)
+        return [node_of(name) for block in blocks for name in self.jvm.call(block, "getNames")]
 
     def status(self, uri: str) -> JavaStatus:
         """Return the status of a file or directory."""

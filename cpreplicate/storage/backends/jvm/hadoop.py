@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import io
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ from typing import Any, BinaryIO, cast
 
 from cpreplicate.core import uri as uris
 from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage, Usage, written_as
+from cpreplicate.storage.backends.hdfs.damage import Arrivals
+from cpreplicate.storage.backends.hdfs.errors import Unread
 from cpreplicate.storage.backends.hdfs.kerberos_errors import hint_about
 from cpreplicate.storage.backends.jvm import client as jvm_client
 from cpreplicate.storage.backends.jvm import launcher as jvm_launcher
@@ -35,7 +38,6 @@ _OPTIONS = {
     # 400 otherwise; see `streams`
     "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",
     "dfs.client.block.write.locateFollowingBlock.retries": "11",  # each twice as long: 20 s in all
-    "dfs.checksum.combine.mode": "COMPOSITE_CRC",
     # 2 MiB a file; 80 otherwise, and many files share the heap
     "dfs.client.write.max-packets-in-flight": "32",
     "ipc.client.connect.timeout": "5000",
@@ -79,6 +81,7 @@ class HadoopStorage(HdfsClientStorage):
         self._write = write
         self.written = written_as(write, options)
         self.replication = self.written.expected_replication
+        self.arrivals = Arrivals()
         self._lock = threading.Lock()
         self._cluster: Cluster | None = None
         # what would fail at every call is raised now
@@ -144,19 +147,11 @@ class HadoopStorage(HdfsClientStorage):
         with self.translated_errors(uri) as cluster:
             return bool(cluster.call("delete", cluster.path(uri), False))
 
-    def known_crc32c(self, uri: str) -> int | None:
-        """Return the CRC32C composed of the checksums that the DataNodes keep, or None.
-
-        It is a `CompositeCrcFileChecksum`. The bytes are not read.
-        """
-        with self.translated_errors(uri) as cluster:
-            with jvm_client.answering(None):  # the client's own timeouts hold for each block
-                checksum = cluster.call("getFileChecksum", cluster.path(uri))
-            if checksum is None:
-                return None
-            if cluster.jvm.call(checksum, "getAlgorithmName") != "COMPOSITE-CRC32C":
-                return None
-            return int.from_bytes(cluster.jvm.call(checksum, "getBytes"), "big")
+    def _is_damaged(self, uri: str) -> bool:
+        """Return whether a file that no DataNode returned is damaged."""
+        with contextlib.suppress(OSError), self.translated_errors(uri) as cluster:
+            return self.arrivals.prove_damage(cluster.datanodes(uri))
+        return False
 
     def trash_minutes(self, uri: str) -> float | None:
         with self.translated_errors(uri) as cluster:
@@ -208,6 +203,8 @@ class HadoopStorage(HdfsClientStorage):
             hint = hint_about(str(raised.strerror), self._options)
             if hint:
                 raised = type(raised)(raised.errno, f"{raised.strerror}{hint}", uri)
+            if isinstance(raised, Unread):
+                raised.is_damaged = functools.partial(self._is_damaged, uri)
             if isinstance(raised, NotAuthenticated):
                 self._cluster = None  # its user may be one without a ticket
             raise raised from None
@@ -246,6 +243,7 @@ class _Stream:
             return 0
         with self._storage.translated_errors(self._uri):
             count = self._read(position, buffer)
+        self._storage.arrivals.note()
         self._moved_to = position + count
         if count < min(len(buffer), Exchange.size):
             self._end = self._moved_to

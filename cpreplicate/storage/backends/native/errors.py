@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
-from cpreplicate.storage.backends.hdfs.errors import translated
+from cpreplicate.storage.backends.hdfs.damage import Arrivals
+from cpreplicate.storage.backends.hdfs.errors import Unread, translated
 from cpreplicate.storage.backends.hdfs.kerberos_errors import hint_about, raised_for_kerberos
 from cpreplicate.storage.backends.native.sasl_methods import methods_of
 from cpreplicate.storage.base import NoAnswer, Transient
@@ -23,7 +25,12 @@ _MAY_PASS = (
     "InvalidRPCResponse",
 )
 _NODES = re.compile(r":? ?\[DatanodeInfoProto.*", re.DOTALL)
-_ADDRESS = re.compile(r'ip_addr: "([^"]*)".*?xfer_port: (\d+)', re.DOTALL)
+_NODE = re.compile(
+    r'ip_addr: \\?"([^"\\]*)\\?", host_name: \\?"([^"\\]*)\\?".*?xfer_port: (\d+)', re.DOTALL
+)
+_ALL_FAILED = 'DataTransferError("All DataNodes failed'
+_BY_NAME = "dfs.client.use.datanode.hostname"
+_NO_DATANODE = "the NameNode knows no DataNode that has a block of it"
 _SECURITY = ("SASLError", "GSSAPIError", "NoSASLMechanism")
 _NO_LIBRARY = "Failed to load libgssapi"
 _GSS_TEXT = re.compile(r'"([^"]*)"\)$')
@@ -36,6 +43,7 @@ class NativeErrors:
     def __init__(self, options: Mapping[str, str], namenodes: Sequence[str]) -> None:
         self._is_secure = options.get(_AUTHENTICATION) == "kerberos"
         self._options, self._namenodes = options, namenodes
+        self.arrivals = Arrivals()
 
     def at(self, uri: str) -> ErrorsAt:
         """Return a context that translates the exceptions of calls about a URI."""
@@ -74,9 +82,24 @@ class NativeErrors:
         if text.startswith(_SECURITY) or _NO_LIBRARY in text:
             reason = _GSS_TEXT.search(text)
             return raised_for_kerberos(reason[1] if reason else text, uri)
+        if text.startswith(_ALL_FAILED):
+            return self._unread(text, uri)
         kind = Transient if text.startswith(_MAY_PASS) else OSError
         hint = hint_about(text, self._options)
-        return kind(errno.EIO, _NODES.sub(_addresses, text)[:400] + hint, uri)
+        return kind(errno.EIO, _NODES.sub("", text)[:400] + hint, uri)
+
+    def _unread(self, text: str, uri: str) -> Unread:
+        """Return the error of a block that no DataNode returned.
+
+        hdfs-native does not report what was wrong with each.
+        """
+        by_name = self._options.get(_BY_NAME) == "true"
+        nodes = [(name if by_name else ip, int(port)) for ip, name, port in _NODE.findall(text)]
+        named = ", ".join(f"{host}:{port}" for host, port in nodes)
+        asked = f"no DataNode returned a block of it: {named}" if nodes else _NO_DATANODE
+        error = Unread(errno.EIO, asked, uri)
+        error.is_damaged = functools.partial(self.arrivals.prove_damage, nodes)
+        return error
 
 
 class ErrorsAt:
@@ -101,9 +124,3 @@ class ErrorsAt:
         translated = self._errors.translated(error, self._uri) if error is not None else None
         if translated is not None:
             raise translated from error
-
-
-def _addresses(nodes: re.Match[str]) -> str:
-    """Return the addresses of the DataNodes that hdfs-native prints in full."""
-    addresses = _ADDRESS.findall(nodes[0])
-    return ": " + ", ".join(f"{host}:{port}" for host, port in addresses) if addresses else ""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage, Usage, path_of, written_as
+from cpreplicate.storage.backends.hdfs.damage import Arrivals
 from cpreplicate.storage.backends.native.connections import break_connections
 from cpreplicate.storage.backends.native.errors import ErrorsAt, NativeErrors
 from cpreplicate.storage.backends.native.tokens import named_as_in_tokens
@@ -108,7 +109,8 @@ class HdfsStorage(HdfsClientStorage):
     def open(self, uri: str) -> BinaryIO:
         with self._errors.at(uri):
             file = self._namenode.call(self._client.read, path_of(uri))
-            return cast(BinaryIO, _Stream(_Packets(file, self._errors.at(uri), self._datanodes)))
+            packets = _Packets(file, self._errors.at(uri), self._datanodes, self._errors.arrivals)
+            return cast(BinaryIO, _Stream(packets))
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
@@ -250,8 +252,11 @@ class _Stream(Streamed):
 class _Packets:
     """What DataNodes send of a file: through one connection a block, another one after a seek."""
 
-    def __init__(self, file: FileReader, errors: ErrorsAt, deadline: Deadline) -> None:
+    def __init__(
+        self, file: FileReader, errors: ErrorsAt, deadline: Deadline, arrivals: Arrivals
+    ) -> None:
         self._file, self._errors, self._deadline = file, errors, deadline
+        self._arrivals = arrivals
         self._position = 0  # of the next byte that arrives
         self._packets: Iterator[bytes] | None = None
         self._rest = memoryview(b"")
@@ -285,6 +290,7 @@ class _Packets:
             left = len(self._file) - self._position
             self._packets = iter(self._file.read_range_stream(self._position, left))
         packet: bytes = self._deadline.call(next, self._packets, b"")
+        self._arrivals.note()
         self._position += len(packet)
         return packet
 

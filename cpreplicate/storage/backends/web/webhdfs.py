@@ -10,6 +10,7 @@ import io
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote, urlsplit
 
@@ -19,7 +20,8 @@ import urllib3
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage, Usage, path_of, written_as
-from cpreplicate.storage.backends.hdfs.errors import translated
+from cpreplicate.storage.backends.hdfs.damage import Arrivals, node_of
+from cpreplicate.storage.backends.hdfs.errors import Unread, translated
 from cpreplicate.storage.backends.hdfs.kerberos_errors import raised_for_kerberos
 from cpreplicate.storage.backends.web.spnego import Exchange, Spnego
 from cpreplicate.storage.base import CHUNK, Content, NoAnswer, NotAuthenticated, Transient
@@ -59,6 +61,7 @@ class WebHdfsStorage(HdfsClientStorage):
     ) -> None:
         """`deadline` is in seconds."""
         self._client = _Client(filesystem, options, deadline)
+        self._arrivals = Arrivals()
         self.written = written = written_as(write, options)
         self.replication = written.expected_replication
         is_default = written.permission == _PERMISSION
@@ -77,13 +80,32 @@ class WebHdfsStorage(HdfsClientStorage):
             size = min(len(buffer), length - position)
             if size <= 0:
                 return 0
-            data = self._client.call("GET", "OPEN", uri, offset=position, length=size).content
+            try:
+                data = self._client.call("GET", "OPEN", uri, offset=position, length=size).content
+            except NoAnswer:
+                raise
+            except Transient as error:  # a DataNode that meets damage breaks its answer off
+                unread = Unread(error.errno, error.strerror, uri)
+                unread.is_damaged = partial(self._is_damaged, uri, length)
+                raise unread from error
             if not data:
                 raise Transient(errno.EIO, f"the file ended before byte {position + 1}", uri)
+            self._arrivals.note()
             buffer[: len(data)] = data
             return len(data)
 
         return cast(BinaryIO, io.BufferedReader(PositionedReader(read_at, lambda: length), CHUNK))
+
+    def _is_damaged(self, uri: str, length: int) -> bool:
+        """Return whether a file that no DataNode returned is damaged."""
+        op = "GETFILEBLOCKLOCATIONS"
+        try:
+            found = self._client.query("GET", op, uri, offset=0, length=length)
+            blocks = found["BlockLocations"]["BlockLocation"]
+            nodes = [node_of(name) for block in blocks for name in block["names"]]
+        except (OSError, KeyError, TypeError, ValueError):  # Hadoop before 2.9 does not answer
+            return False
+        return self._arrivals.prove_damage(nodes)
 
     def _length(self, uri: str) -> int:
         status = self.stat(uri)

@@ -11,7 +11,6 @@ import time
 import uuid
 from pathlib import Path
 
-import google_crc32c
 import pytest
 
 from cpreplicate.errors import UsageError
@@ -57,26 +56,6 @@ def put(storage, uri, data):
 def read(storage, uri):
     with storage.open(uri) as stream:
         return stream.read()
-
-
-@pytest.mark.parametrize("data", [b"1", b"123456789", BYTES[: MEGABYTE + 513], BYTES], ids=len)
-def test_a_checksum_is_known_whatever_the_blocks(clusters, place, data):
-    for block_size in (None, MEGABYTE):
-        written = storage(clusters.a, block_size=block_size)
-        uri = put(written, f"{clusters.a.uri}{place}/{block_size}", data)
-        assert written.known_crc32c(uri) == google_crc32c.value(data)
-
-
-def test_the_checksum_of_an_empty_file_is_never_wrong(clusters, a, place):
-    assert a.known_crc32c(put(a, f"{clusters.a.uri}{place}", b"")) in (
-        None,
-        google_crc32c.value(b""),
-    )
-
-
-def test_a_checksum_of_another_kind_is_not_returned(clusters, place):
-    other = storage(clusters.a, **{"dfs.checksum.type": "CRC32"})
-    assert other.known_crc32c(put(other, f"{clusters.a.uri}{place}", BYTES)) is None
 
 
 def test_two_clusters_of_one_name_are_distinguished(clusters, place):
@@ -327,8 +306,7 @@ class Large(HadoopStorage):
         self.waits.append(jvm_client._seconds.get())
 
 
-def test_a_large_directory_and_a_checksum_have_no_limit_beyond_those_of_hadoops_client():
+def test_a_large_directory_has_no_limit_beyond_those_of_hadoops_client():
     storage = Large()
     assert storage.list("hdfs://ns/directory") == []
-    assert storage.known_crc32c("hdfs://ns/directory") is None
-    assert storage.waits == [None, None]
+    assert storage.waits == [None]
