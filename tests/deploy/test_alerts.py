@@ -4,7 +4,6 @@ import contextlib
 import functools
 import http.server
 import json
-import math
 import shutil
 import signal
 import subprocess
@@ -16,18 +15,17 @@ import pytest
 from prometheus_client.samples import Sample
 
 from tests.support import parts
+from tests.support.alerts import SERVICE_RULES, check_firing
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.nodeexporter import scraped, textfile_samples
 from tests.support.ports import free_port
-from tests.support.prometheus import promtool
 from tests.support.replicas import FILES
-from tests.support.shipped import DEPLOY, cron_commands, cronjob_command, programs, unit_command
+from tests.support.shipped import cron_commands, cronjob_command, programs, unit_command
 from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.xdist_group("alerts"), *parts.NIGHTLY]
 
 CRON_RULES = ("cpreplicate.rules.yml", "cpreplicate-cron.rules.yml")
-SERVICE_RULES = ("cpreplicate.rules.yml", "cpreplicate-service.rules.yml")
 WRITTEN = ("sync-orders", "fleet", "sync-clicks", "sync-payments")
 FILE_NAMES = {f"cpreplicate-{name}.prom" for name in WRITTEN}
 
@@ -92,37 +90,6 @@ class Site:
         words = [replaced.get(word, word).replace("sync-orders", "sync-payments") for word in words]
         mounted = "/var/lib/cpreplicate/metrics"
         return [word.replace(mounted, str(self.metrics)) for word in words], None
-
-
-def series(sample, now):
-    """Return a sample as a constant input series of promtool, whose time begins with 0 at `now`."""
-    is_time = sample.name.endswith(("_timestamp_seconds", "_mtime_seconds"))
-    value = sample.value - now if is_time else sample.value
-    text = f"{value:f}" if math.isfinite(value) else "Inf"
-    labels = {"job": "cpreplicate", "instance": "h", **sample.labels}
-    return {"series": f"{sample.name}{{{labels_of(labels)}}}", "values": f"{text}x120"}
-
-
-def labels_of(labels):
-    return ",".join(f"{key}={json.dumps(value)}" for key, value in labels.items())
-
-
-def check_firing(directory, rules, samples, minutes, expected, now):
-    """Check which alerts fire so many minutes after `now`: those `expected`, and no other."""
-    by = "alertname, flink_job, replica, file"
-    alerts = {
-        # over the alerts that the rules made
-        "expr": f'count by ({by}) (ALERTS{{alertstate="firing"}})',
-        "eval_time": f"{minutes}m",
-        "exp_samples": [{"labels": f"{{{labels_of(each)}}}", "value": 1} for each in expected],
-    }
-    listed = [series(sample, now) for sample in samples]
-    test = {"interval": "1m", "input_series": listed, "promql_expr_test": [alerts]}
-    files = [str(DEPLOY / "prometheus" / name) for name in rules]
-    case = {"rule_files": files, "evaluation_interval": "1m", "tests": [test]}
-    (directory / "alerts.test.yml").write_text(json.dumps(case))
-    done = promtool("test", "rules", directory / "alerts.test.yml")
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def of_each_job(alertname, site):

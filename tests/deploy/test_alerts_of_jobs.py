@@ -1,0 +1,127 @@
+"""The shipped alert rules over what a service exports: each beside the nearest healthy case."""
+
+import contextlib
+from dataclasses import replace
+
+import pytest
+from prometheus_client.samples import Sample
+
+from cpreplicate.core.shard import WHOLE, Shard
+from cpreplicate.operations.jobs.job import Job
+from cpreplicate.operations.jobs.service import Service, ServiceSettings
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
+from cpreplicate.output.metrics import registry_of
+from cpreplicate.runners import ExecutionOptions, WarmRunners
+from cpreplicate.storage import Sides
+from tests.support import parts
+from tests.support.alerts import SERVICE_RULES, check_firing
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.replicas import FILES
+from tests.support.stepping import ManualClock, Stepped, Steps
+
+pytestmark = [pytest.mark.prometheus, pytest.mark.xdist_group("alerts"), *parts.NIGHTLY]
+
+INLINE = ExecutionOptions(runner="inline")
+
+
+class Site:
+    """A service of one job, and what it exports."""
+
+    def __init__(self, directory, runners):
+        self.directory, self.shard = directory, WHOLE
+        root = f"file:{directory}/dcB"
+        self.target_roots, self.replica = {root}, f"{root}/{JOB}"
+        self.found = [Job("orders", SyncRequest(f"file:{directory}/dcA/{JOB}", root))]
+        self.source = write_checkpoint(directory / "dcA", 1, FILES)
+        self.warnings: list[str] = []
+        self.clock, tries, glances = ManualClock(), Steps(), Steps()
+        self._service = Service(
+            self,
+            runners,
+            tries,
+            ServiceSettings(interval=30.0),
+            lambda _line: None,
+            self.warnings.append,
+            clock=self.clock,
+            glances=glances,
+        )
+        self.step = Stepped(self._service, self.clock, tries, glances).step
+
+    def jobs(self):
+        return self.found
+
+    def samples(self):
+        service = self._service
+        registry = registry_of(
+            service.observations,
+            self.clock,
+            service.load,
+            service.discovered,
+            sharing=lambda: (self.shard, service.target_roots()),
+        )
+        return [Sample("up", {}, 1), *(each for one in registry.collect() for each in one.samples)]
+
+    def check(self, samples, *names):
+        """Check that 14 minutes later these alerts on the job fire, and no others."""
+        job = {"flink_job": "orders", "replica": self.replica}
+        expected = [{"alertname": name, **job} for name in names]
+        check_firing(self.directory, SERVICE_RULES, samples, 14, expected, self.clock.now())
+
+
+@pytest.fixture
+def site(tmp_path):
+    with contextlib.ExitStack() as stack:
+        yield Site(tmp_path, stack.enter_context(WarmRunners(Sides(), INLINE, 60.0)))
+
+
+def test_a_first_copy_of_hours_fires_nothing(site, monkeypatch):
+    during = []
+
+    def sync_for_long(*words):
+        during.extend(site.samples())
+        return sync(*words)
+
+    monkeypatch.setattr("cpreplicate.operations.jobs.attempt.sync", sync_for_long)
+    site.step()
+    assert {each.value for each in during if each.name == "cpreplicate_slots_busy"} == {1}
+    site.check(during)
+    site.check(site.samples())
+
+
+def test_a_first_copy_that_failed_fires(site):
+    for file in (site.directory / "dcA" / JOB / "shared").iterdir():
+        file.unlink()
+    site.step()
+    assert site.warnings
+    site.check(site.samples(), "CpreplicateLag")
+
+
+def test_a_job_that_nobody_reports_fires_until_it_is_reported_or_has_ended(site):
+    site.step()
+    (job,) = site.found
+    site.found = [replace(job, is_lost=True)]
+    site.step(30.0)
+    site.check(site.samples(), "CpreplicateJobLost")
+    site.found = [job]
+    site.step(30.0)
+    site.check(site.samples())
+
+
+def test_shards_that_do_not_fit_fire_and_those_that_do_fire_nothing(site):
+    site.step()
+
+    def exported(*shards):
+        for site.shard in shards:
+            yield from (each for each in site.samples() if each.name == "cpreplicate_shards")
+
+    rest = [each for each in site.samples() if each.name != "cpreplicate_shards"]
+    now = site.clock.now()
+    for shards, names in (
+        ([Shard(1, 2), Shard(2, 2)], []),
+        ([Shard(1, 2), Shard(2, 3)], ["CpreplicateShardsDisagree"]),
+        ([Shard(1, 2)], ["CpreplicateShardsDisagree"]),
+    ):
+        expected = [{"alertname": name} for name in names]
+        samples = [*rest, *exported(*shards)]
+        check_firing(site.directory, ["cpreplicate-service.rules.yml"], samples, 15, expected, now)
