@@ -97,6 +97,9 @@ def test_a_job_is_stopped_with_a_savepoint(
     assert savepoint.path is not None
     assert Path(savepoint.path.removeprefix("file:"), "_metadata").exists()
     wait_until(lambda: control.state(job_id) == "FINISHED")
+    named = control.checkpoints(job_id).savepoint  # whoever did not stop it knows it so
+    assert named is not None
+    assert named.path == savepoint.path
 
 
 def cluster_restored(control: FlinkControl, job_id: str, path: str) -> Restored:

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.errors import NotThere, Refused, UsageError
+from cpreplicate.core import uri
+from cpreplicate.core.closure import closure
+from cpreplicate.core.uri import Remap
+from cpreplicate.errors import NotThere, Refused, Sealed, SourceBroken, UsageError
 from cpreplicate.operations.doctor import Configured, diagnose
 from cpreplicate.operations.handover.promote import PromoteRequest, promote
 from cpreplicate.operations.handover.promote_all import PromoteAllRequest, candidates
+from cpreplicate.operations.handover.unseal import UnsealRequest, unseal
 from cpreplicate.operations.replicas.points import points_below
 from cpreplicate.operations.replicas.replicas import replicas_below
 from cpreplicate.operations.replicas.selection import select
@@ -24,6 +28,7 @@ from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
 from tests.support import jobs
 from tests.support.corpus import DataCentre
+from tests.support.encoder import Incremental, OperatorEntry, RelativeFile, Subtask, Tree, encode
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, NEXT
 
@@ -219,3 +224,85 @@ def test_doctor_warns_of_a_second_replica_of_a_job_as_sync_does(tmp_path):
     sync(second, silent)
     again = {each.check: each for each in diagnose(second, Configured()).findings}
     assert again["plan"].status == "ok"
+
+
+def moved(savepoint: Path) -> Path:
+    """A savepoint that was moved after it was taken: its paths are those of before."""
+    place = savepoint.parent.parent / "archive" / savepoint.name
+    place.parent.mkdir()
+    return savepoint.rename(place)
+
+
+def test_a_native_savepoint_of_rocksdb_is_a_point_of_its_job_wherever_it_is(tmp_path):
+    job = write_checkpoint(tmp_path / "dcA", 1, FILES).parent
+    replica = sync(asked(tmp_path, job), silent).plan.replica
+    savepoint = taken(tmp_path, 2)
+    (savepoint / "state").rename(savepoint / "000001-sst")
+    shared = (("000001.sst", RelativeFile("000001-sst", 50)),)
+    state = Incremental(11, 2, "backend", (0, 128), 1, None, shared, ())
+    operator = OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),))
+    (savepoint / "_metadata").write_bytes(bytes(encode(Tree(6, (operator,), 2)).data))
+    report = sync(asked(tmp_path, moved(savepoint)), silent)
+    assert (report.plan.replica, report.plan.checkpoint) == (replica, "chk-2")
+    assert verify(replica, "chk-2", ALL, silent, Side()).restorable
+    assert promote(PromoteRequest(replica), silent).checkpoint == "chk-2"
+
+
+def test_a_savepoint_that_was_moved_is_read_where_it_is_by_a_remap(tmp_path):
+    job = write_checkpoint(tmp_path / "dcA", 1, FILES).parent
+    replica = sync(asked(tmp_path, job), silent).plan.replica
+    savepoint = moved(taken(tmp_path, 2))
+    with pytest.raises(SourceBroken, match="--remap"):
+        sync(asked(tmp_path, savepoint), silent)
+    remaps = (Remap(f"file:{tmp_path}/savepoints", f"file:{tmp_path}/archive"),)
+    report = sync(asked(tmp_path, savepoint, remaps=remaps), silent)
+    assert (report.plan.replica, report.plan.checkpoint) == (replica, "chk-2")
+    shutil.rmtree(savepoint)
+    assert verify(replica, "chk-2", ALL, silent, Side()).restorable
+
+
+class TestASavepointThatTheRunningJobClaimed:
+    """Its files are Flink's then, which deletes them when the job needs them no longer."""
+
+    @pytest.fixture
+    def claimed(self, tmp_path):
+        """A replica that was promoted with a savepoint, and a file of it that the job needs."""
+        job = write_checkpoint(tmp_path / "dcA", 1, FILES).parent
+        sync(asked(tmp_path, job), silent)
+        replica = sync(asked(tmp_path, taken(tmp_path, 2)), silent).plan.replica
+        promote(PromoteRequest(replica), silent)
+        (file,) = closure(read_metadata(f"{replica}/chk-2", Side()).metadata).files
+        return replica, uri.local_path(file)
+
+    def completed(self, tmp_path, number, *needed):
+        """The job completes a checkpoint in its own directory; return that directory."""
+        job = tmp_path / "own" / JOB
+        state = job / "shared" / str(number)
+        state.parent.mkdir(parents=True)
+        state.write_bytes(b"s" * 50)
+        (job / f"chk-{number}").mkdir()
+        files = {f"file:{each}": 50 for each in (state, *needed)}
+        (job / f"chk-{number}" / "_metadata").write_bytes(jobs.metadata_of(number, files))
+        return f"file:{job}"
+
+    def test_is_kept_while_a_checkpoint_of_the_job_references_it(self, claimed, tmp_path):
+        replica, file = claimed
+        job = self.completed(tmp_path, 3, file)
+        with pytest.raises(Refused, match="references 1 files"):
+            unseal(UnsealRequest(replica, job))
+        write_checkpoint(tmp_path / "dcA", 4, NEXT)
+        with pytest.raises(Sealed):
+            sync(asked(tmp_path, tmp_path / "dcA" / JOB), silent)
+        assert Path(file).exists()
+
+    def test_is_replicated_again_once_flink_has_deleted_it(self, claimed, tmp_path):
+        replica, file = claimed
+        Path(file).unlink()
+        shutil.rmtree(uri.local_path(f"{replica}/chk-2"))
+        with pytest.raises((Refused, NotThere)):
+            promote(PromoteRequest(replica), silent)
+        unseal(UnsealRequest(replica, self.completed(tmp_path, 3)))
+        savepoint = next((tmp_path / "savepoints").iterdir())
+        assert sync(asked(tmp_path, savepoint), silent).plan.checkpoint == "chk-2"
+        assert verify(replica, "chk-2", ALL, silent, Side()).restorable
+        assert verify(replica, "chk-1", ALL, silent, Side()).restorable
