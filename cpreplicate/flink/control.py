@@ -25,6 +25,7 @@ TRIGGER_ID_SINCE: Version = (1, 15)
 
 _CLAIM_MODE_SINCE: Version = (1, 20)
 _RESTORE_MODE_SINCE: Version = (1, 15)
+_TRIGGER_SINCE: Version = (1, 17)
 _NOT_FOUND = 404
 _FIRST_OTHER = 300  # status that is not of a success
 # 502 to 504 come from a proxy that does not wait any longer, or before a leader is elected
@@ -54,6 +55,11 @@ class Cluster(NamedTuple):
     version_text: str
     can_submit: bool
     refresh: float
+
+    @property
+    def can_trigger(self) -> bool:
+        """Whether it takes a checkpoint when asked."""
+        return self.version >= _TRIGGER_SINCE
 
 
 class Slots(NamedTuple):
