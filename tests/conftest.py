@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,14 +84,13 @@ _suites: set[str] = set()  # the test modules of which all tests are run
 _at_night: set[str] = set()  # those of which only the tests of `make nightly` are run
 _SLOW = {  # what `make check` leaves to `make test`: folders, modules, or modules of a folder
     # of many seeds, command lines or processes, of services, of silence
+    "faults",
     "histories",
+    "kerberos",
+    "stores",
     "test_cluster",
-    "test_crash",
-    "test_fault_seeds",
     "test_frozen",
     "test_fuzz",
-    "test_kill",
-    "test_kill_hdfs",
     "test_logs",
     "test_metrics_file",
     "test_missing_values",
@@ -100,7 +100,6 @@ _SLOW = {  # what `make check` leaves to `make test`: folders, modules, or modul
     "test_runners",
     "test_services",
     "test_session",
-    "test_silence",
     "test_space",
     "test_spark_sync",
     "test_streams",
@@ -116,19 +115,29 @@ _SLOW = {  # what `make check` leaves to `make test`: folders, modules, or modul
     "doctor/test_doctor",
     "handover/test_as_of",
     "handover/test_promote_all",
+    "handover/test_unseal",
     "inspect/test_references",
+    "jobs/test_namesakes",
     "jobs/test_policy",
     "jobs/test_service",
     "kafka/test_check",
+    "kafka/test_rebase",
     "operations/test_extents",
     "operations/test_verify_and_promote",
+    "output/test_http",
+    "output/test_restore_server",
+    "protocol/test_census",
     "protocol/test_lease_interrupted",
     "protocol/test_needed",
     "protocol/test_ownership",
+    "replicas/test_forget",
     "replicas/test_points",
     "replicas/test_replica_status",
     "replicas/test_status",
+    "results/test_results",
+    "running/test_signals",
     "spark/test_transport",
+    "storage/test_rpc",
     "support/test_support",
     "switch",
     "sync/test_content",
@@ -141,6 +150,9 @@ _SLOW = {  # what `make check` leaves to `make test`: folders, modules, or modul
     "users/test_advice",
     "users/test_approvals",
     "users/test_mistakes",
+    "users/test_pages_run",
+    "waiting/test_deadlines",
+    "web/test_webhdfs",
 }
 
 
@@ -165,6 +177,12 @@ def no_wait_for_the_disk() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     words = "main: each promise once; rest: what main leaves out; all: both"
     parser.addoption("--part", choices=parts.PARTS, default="all", help=words)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave slow modules out where no slow test is run: to import them takes time, too."""
+    is_quick = re.fullmatch(r"not \(.*\bslow\)", config.option.markexpr or "")
+    return True if is_quick and _is_slow(collection_path) else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -254,9 +272,13 @@ def _marks_of(item: pytest.Item) -> Iterator[str]:
             yield name
     if "spark" in groups:
         yield "spark"
-    folder, module = item.path.parent.name, item.path.stem
-    if "kill" in groups or _SLOW & {folder, module, f"{folder}/{module}"}:
+    if "kill" in groups or _is_slow(item.path):
         yield "slow"
+
+
+def _is_slow(path: Path) -> bool:
+    folder, module = path.parent.name, path.stem
+    return not _SLOW.isdisjoint({folder, module, f"{folder}/{module}"})
 
 
 def _groups_of(item: pytest.Item) -> set[str]:

@@ -114,6 +114,7 @@ class TestWhatPassesCostsTimeOnly:
         assert_completes(to_s3)
         assert proxy.pending == 0
 
+    @pytest.mark.rest
     def test_connections_cut_while_files_are_read(self, from_s3: Job, proxy: FaultyProxy) -> None:
         proxy.cut_response(30, 100 * KIB, f"{SHARED}new-")
         assert_completes(from_s3)
@@ -152,6 +153,7 @@ class TestEveryReadOfTheProtocolIsTriedAgainAsAWhole:
             return lambda path: proxy.slow_down(3, f"GET /faults/{path}")
         return lambda path: proxy.cut_response(3, 10, f"GET /faults/{path}")
 
+    @pytest.mark.rest
     def test_of_the_records_in_the_replica(
         self, to_s3: Job, proxy: FaultyProxy, disturb: Callable[[str], None]
     ) -> None:

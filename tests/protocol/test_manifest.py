@@ -114,6 +114,7 @@ def test_a_file_that_announces_columns_larger_than_its_size_can_hold_is_damaged(
     assert journal.read(storage, ROOT, JOURNAL).paths == frozenset()
 
 
+@pytest.mark.slow
 def test_many_paths_that_compress_well_are_within_the_bounds(storage: MemoryStorage) -> None:
     writer = journal.JournalWriter(storage, ROOT)
     paths = [f"shared/{'a' * 200}{number:07d}" for number in range(200_000)]
