@@ -940,6 +940,8 @@ class World:
         }[kind]
         if data == there.get(path):
             return
+        if self._put_off(replica).get(path) == len(data):  # the service knows it by its length
+            known[path], is_planned = len(data), False
         if is_planned and not self._is_ours_but_for_plans(replica, path):
             self._replace_by_a_stranger(place, data)
             return
@@ -953,6 +955,10 @@ class World:
         self.damaged[place] = data
         self.damages.add(data)
         self.history.append(f"damage: {place} is {kind}")
+
+    def _put_off(self, replica: str) -> Mapping[str, int]:
+        """What a service is going to delete of a replica, with the lengths that it has noted."""
+        return self.backlogs[replica].lengths if replica in self.backlogs else {}
 
     def _is_ours(self, replica: str, path: str) -> bool:
         """Whether records say that cpreplicate wrote this file, or may have."""
@@ -986,6 +992,7 @@ class World:
                 and "merged-" not in path
                 and f"{replica}/{path}" not in self.flink.owned
                 and not self._is_ours_but_for_plans(replica, path)
+                and path not in self._put_off(replica)  # its run did not die, and knows them
             ]
             if paths:
                 place = f"{replica}/{self.planning.choice(paths)}"
