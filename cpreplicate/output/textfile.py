@@ -117,7 +117,7 @@ class MetricsFile:
 def read(path: str) -> list[Observation]:
     """Return the jobs in a file that an earlier run wrote; none if there is no file.
 
-    Raises `NotOurs` and `OSError`.
+    Raises `NotOurs` if it holds anything else, and `OSError`.
     """
     try:
         text = Path(path).read_text("utf-8")
@@ -125,7 +125,7 @@ def read(path: str) -> list[Observation]:
         return _observations(samples)
     except FileNotFoundError:
         return []
-    except (ValueError, KeyError, OverflowError) as error:
+    except (ValueError, LookupError, OverflowError) as error:
         raise NotOurs(" ".join(str(error).split())[:80] or type(error).__name__) from error
 
 

@@ -54,8 +54,8 @@ class WarmRunners:
 
     @property
     def is_warm(self) -> bool:
-        """Whether there is a Spark session."""
-        return self._spark is not None
+        """Whether a Spark session has started, and was not ended here since."""
+        return self._spark is not None and self._spark.has_started
 
     def share(self, level: int = 0) -> SharedRunner:
         """Return a runner for one job, at its level of importance, 0 the most."""
@@ -80,7 +80,8 @@ class WarmRunners:
     def give_up_idle(self) -> bool:
         """End the session if it has been idle for long enough. Return whether it ended.
 
-        Does not wait for a session that starts, which may take minutes on a full cluster.
+        Waits for no other thread. A session that starts, which may take minutes on a full cluster,
+        has a user.
         """
         if not self._lock.acquire(blocking=False):
             return False
@@ -111,11 +112,12 @@ class WarmRunners:
             self.raise_if_cancelled()
             if self._spark is None or self._spark.has_ended():
                 self._end_session()
-                self._spark = self._new_session(files, size, reason)
+                self._spark = self._new_runner(files, size, reason)
             self._users += 1
             return self._spark
 
-    def _new_session(self, files: int, size: int, reason: str) -> SparkRunner:
+    def _new_runner(self, files: int, size: int, reason: str) -> SparkRunner:
+        """Return a runner for Spark. Its first run starts the session."""
         from cpreplicate.runners.spark.runner import SparkRunner
 
         runner = choose_runner(

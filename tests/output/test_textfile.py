@@ -107,6 +107,7 @@ def test_two_commands_that_share_a_file_replace_each_other_with_a_warning(path, 
     [
         "node_load1 0.5\n",
         "no metrics\n",
+        'cpreplicate_tries_total{a="b", ="x"} 1\n',
         'cpreplicate_tries_total{operation="sync"} 1\n',
         'cpreplicate_tries_total{operation="x",flink_job="a",replica="b"} 1\n',
         'cpreplicate_tries_total{operation="sync",flink_job="a",replica="b"} NaN\n',

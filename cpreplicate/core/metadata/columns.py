@@ -163,7 +163,10 @@ class Handles:
         ]
 
     def chosen(self, rows: slice | Column) -> Iterator[Handle]:
-        """Yield some handles."""
+        """Yield the handles of these rows, a slice or their numbers, in that order.
+
+        The values of all of them are in memory at once: `__iter__` asks for a part at a time.
+        """
         columns = (
             self.operator,
             self.subtask,

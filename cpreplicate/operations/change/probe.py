@@ -111,7 +111,7 @@ def try_change(replica: Replica, command: str, checkpoints: Sequence[str] = ()) 
 
 
 def try_sync(replica: Replica, target_root: str) -> None:
-    """Raise the `OSError` with which a first sync, or a later one, would end that may not write.
+    """Raise the `OSError` with which a sync, also a first one, ends if it may not write.
 
     Without the replica, it is tried in the target root, or not at all if that is not there either.
     """

@@ -151,20 +151,23 @@ def _try(replica: Replica, state: State, lock_wait: float, notify: Notify) -> No
 
 
 def _forget(change: Change, checkpoint: CommittedCheckpoint) -> list[str]:
-    """Remove a derived checkpoint as `sync` removes an old one; return what failed."""
+    """Withdraw a derived checkpoint, then delete the files that only it needs and that are ours.
+
+    Returns what failed: then its records and the journal stay, for the next run. Raises `Refused`
+    and `LeaseHeld`.
+    """
     replica, state, name = change.replica, change.state, checkpoint.name
     others = [each.name for each in state.ours if each.name != name]
     paths = without(checkpoint.files.paths, needed.needed(replica, state, [name])).to_pylist()
     written = change.ledger.written
-    gone = [path for path in paths if is_written(path, written)]
-    left = set(change.ledger.left_over(others).to_pylist()).difference(gone)
-    refuse_links(uri.directories(gone), replica)
-    gone = _proven(gone, change)
-    with change.recording(gone, left):
+    ours = [path for path in paths if is_written(path, written)]
+    left = set(change.ledger.left_over(others).to_pylist()).difference(ours)
+    refuse_links(uri.directories(ours), replica)
+    proven = _proven(ours, change)
+    with change.recording(proven, left):
         needed.refuse_later(replica, state, others)
         publication.withdraw(replica, name)
-        failed = change.delete(gone)
-        failed += [] if failed else change.forget([name])
+        failed = change.delete(proven) or change.forget([name])
     if not failed:
         change.end(left, change.described(others))
     return failed

@@ -62,8 +62,9 @@ def status(
 ) -> FleetStatus:
     """Return the status of replicas, many of which are read at the same time.
 
-    What fails for one of them is in its row. Directories that were found and are no replicas of
-    jobs with a checkpoint have none. Without `with_source`, no source is asked. `with_positions`:
+    What fails for one of them is in its row. One that `is_found` has no row if there is neither a
+    replica nor, at its source, a job with a checkpoint. `max_lag`, in seconds, is only noted in the
+    result. Without `with_source`, no source is asked. `with_positions`:
     the newest `_metadata` of each is read, and the small files with positions. It is read for a
     `kafka`, too, which is asked once for all of them. `is_urgent`: sources, which may be lost, are
     asked for seconds only. `notify` gets a line for each directory of a source that may not be read
@@ -149,7 +150,7 @@ class _Examination:
 
     def _is_replicable(self, ref: ReplicaRef) -> bool:
         """Return whether a replica that is not there could be: of a job with a checkpoint."""
-        if ref.source is None:
+        if ref.source is None or not self.with_source:
             return False
         side = self.sides.source
         try:

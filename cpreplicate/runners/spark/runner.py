@@ -153,6 +153,11 @@ class SparkRunner:
             for group in list(self._groups):
                 _cancel(self._started.context, group)
 
+    @property
+    def has_started(self) -> bool:
+        """Whether the session was started."""
+        return self._started is not None
+
     def has_ended(self) -> bool:
         """Return whether the session was started and is of no use any more.
 

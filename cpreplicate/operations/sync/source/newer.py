@@ -62,10 +62,10 @@ class Turns:
     """How a run gains on a job that goes on writing.
 
     `names` are the checkpoints that it turned from. `fresh` are the bytes of files that were new at
-    a turn, `least` the fewest bytes that were left to be copied at one, `without_gain` the turns
-    since then. `least_begun` and `begun_without_gain` are those of the begin of copies: between
-    these, a large file may be copied for long. `began` and `last` are when the copies and the last
-    turn began.
+    a turn, `least` the fewest bytes of files not complete that were left to be copied, at a turn or
+    when copies began, `without_gain` the last turns in a row without gain. `least_begun` and
+    `begun_without_gain` are those of the begin of copies: between these, a large file may be copied
+    for long. `began` and `last` are when the copies and the last turn began.
     """
 
     began: float
@@ -77,14 +77,15 @@ class Turns:
     least_begun: float = math.inf
     begun_without_gain: int = 0
 
-    def add(self, former: str, fresh: int, left: int, begun: int, now: float) -> None:
-        """Count a turn from a checkpoint to one with so many fresh bytes.
+    def add(self, former: str, fresh: int, left: int, maybe: int, now: float) -> None:
+        """Count a turn from a checkpoint to one with so many fresh bytes, of which `left` are left.
 
-        Up to `begun` bytes of what is left may be copied already, of files that are not complete.
+        Up to `maybe` bytes of what is left may be copied already, of files that are not complete:
+        it is a gain if less than the least so far may be left. `now` is that of the clock.
         """
         self.names = (*self.names, former)
         self.fresh, self.last = self.fresh + fresh, now
-        self.without_gain = 0 if left - begun < self.least else self.without_gain + 1
+        self.without_gain = 0 if left - maybe < self.least else self.without_gain + 1
         self.least = min(self.least, left)
 
     def begin(self, left: int) -> None:
