@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from cpreplicate.flink.control import FlinkControl
+from cpreplicate.operations.handover.switch import ending
 from cpreplicate.operations.handover.switch.request import Clusters, Program, SwitchRequest
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import ExecutionOptions
@@ -74,3 +78,26 @@ class Pair:
         both = (self.a.running(), self.b.running())
         assert both == (([job_id], []) if at is self.a else ([], [job_id]))
         at.wait_for_checkpoints(job_id, 2)
+
+
+class HurriedTime:
+    """The time of a switch: once a JobManager is lost, each look at its clock is much later.
+
+    So a wait for what never comes ends, and each other one has all the time that it needs.
+    """
+
+    is_lost = False
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ahead = 0.0
+        monkeypatch.setattr(ending, "time", self)
+
+    def monotonic(self) -> float:
+        self._ahead += PATIENCE / 4 if self.is_lost else 0
+        return time.monotonic() + self._ahead
+
+    def time(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)

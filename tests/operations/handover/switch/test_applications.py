@@ -22,7 +22,7 @@ from tests.support.applications import Application, application
 from tests.support.commandline import run
 from tests.support.flink import Flink
 from tests.support.sessions import Session, arguments_of, session
-from tests.support.switching import RETAINED, Pair
+from tests.support.switching import RETAINED, HurriedTime, Pair
 
 pytestmark = [pytest.mark.xdist_group("flink"), pytest.mark.rest]
 WORDS = (*RETAINED, "--parallelism", "1")
@@ -77,23 +77,26 @@ def test_a_job_moves_from_an_application_to_another_and_on_to_a_session(
 
 
 def test_an_application_whose_end_was_missed_is_not_started_elsewhere_but_by_hand(
-    flink: Flink, a: Application, place: Path
+    flink: Flink, a: Application, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = HurriedTime(monkeypatch)
+
     class Misses(FlinkControl):
         """It asks next when the JobManager has ended, two seconds after the job."""
 
         def cancel(self, job_id: str) -> None:
             super().cancel(job_id)
             a.wait_until_gone()
+            clock.is_lost = True
 
     job_id = a.job()
     with session(flink) as b:
         pair = pair_of(a, b, place)
         with pytest.raises(SwitchUnclear, match="JobManager of an application ends") as raised:
-            switch(pair.request(patience=5.0), pair.clusters(a=Misses), silent)
+            switch(pair.request(), pair.clusters(a=Misses), silent)
         assert b.running() == []
         with pytest.raises(SwitchUnclear, match="JobManager of an application ends"):
-            switch(pair.request(patience=5.0), pair.clusters(), silent)
+            switch(pair.request(), pair.clusters(), silent)
         assert b.running() == []
         replica = f"{pair.dc_b}/replicas/{job_id}"
         assert not seal.is_sealed(Replica(replica, Side()))

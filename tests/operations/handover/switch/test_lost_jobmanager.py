@@ -18,7 +18,7 @@ from cpreplicate.protocol.switch_record import read_switch
 from cpreplicate.storage import Side
 from tests.support.flink import Flink
 from tests.support.sessions import session
-from tests.support.switching import RETAINED, Pair
+from tests.support.switching import RETAINED, HurriedTime, Pair
 
 pytestmark = [pytest.mark.xdist_group("flink"), pytest.mark.rest]
 
@@ -34,18 +34,23 @@ def pair(flink: Flink, tmp_path: Path) -> Iterator[Pair]:
 
 
 @pytest.mark.parametrize("flink", ["2"], indirect=True)
-def test_a_jobmanager_that_dies_after_the_cancel_leaves_the_job_to_a_person(pair: Pair) -> None:
+def test_a_jobmanager_that_dies_after_the_cancel_leaves_the_job_to_a_person(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = HurriedTime(monkeypatch)
+
     class Dies(FlinkControl):
         def cancel(self, job_id: str) -> None:
             super().cancel(job_id)
             pair.a.kill()
+            clock.is_lost = True
 
     job_id = pair.start()
     with pytest.raises(SwitchUnclear, match="was not seen within"):
-        switch(pair.request(patience=10.0), pair.clusters(a=Dies), silent)
+        switch(pair.request(), pair.clusters(a=Dies), silent)
     assert pair.b.running() == []
     with pytest.raises(SwitchUnclear):
-        switch(pair.request(patience=10.0, take_back=True), pair.clusters(), silent)
+        switch(pair.request(take_back=True), pair.clusters(), silent)
     assert pair.b.running() == []
     record = read_switch(Side(), f"{pair.dc_b}/replicas/{job_id}")
     assert record is not None
@@ -54,18 +59,21 @@ def test_a_jobmanager_that_dies_after_the_cancel_leaves_the_job_to_a_person(pair
 
 @pytest.mark.parametrize("flink", ["2"], indirect=True)
 def test_a_target_that_dies_after_the_start_has_no_job_started_where_it_ran_but_by_a_person(
-    pair: Pair, tmp_path: Path
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = HurriedTime(monkeypatch)
+
     class Dies(FlinkControl):
         def run(self, jar_id: str, run: Run, version: Version) -> str:
             started = super().run(jar_id, run, version)
             pair.b.kill()
+            clock.is_lost = True
             return started
 
     job_id = pair.start()
     replica = f"{pair.dc_b}/replicas/{job_id}"
     with pytest.raises(SwitchUnclear, match="cannot be read"):
-        switch(pair.request(patience=10.0), pair.clusters(b=Dies), silent)
+        switch(pair.request(), pair.clusters(b=Dies), silent)
     with pytest.raises(SwitchUnclear, match="If you know that it does not run"):
         switch(pair.request(take_back=True), pair.clusters(), silent)
     assert pair.a.running() == []

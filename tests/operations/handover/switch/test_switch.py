@@ -32,7 +32,7 @@ from tests.support import parts
 from tests.support.commandline import run
 from tests.support.flink import Flink
 from tests.support.sessions import Session, arguments_of, session
-from tests.support.switching import RETAINED, Pair
+from tests.support.switching import RETAINED, HurriedTime, Pair
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("flink")
@@ -301,24 +301,25 @@ def test_a_job_that_the_target_does_not_start_as_asked_runs_again_where_it_ran(
     assert restored == record.point
 
 
-class ForgetsItsJobs(FlinkControl):
-    """A JobManager that was restarted without high availability, once the job was cancelled."""
-
-    is_restarted = False
-
-    def cancel(self, job_id: str) -> None:
-        super().cancel(job_id)
-        self.is_restarted = True
-
-    def state(self, job_id: str) -> str | None:
-        return None if self.is_restarted else super().state(job_id)
-
-
 @pytest.mark.rest
-def test_a_job_whose_end_was_not_seen_is_not_started_anywhere(pair: Pair) -> None:
+def test_a_job_whose_end_was_not_seen_is_not_started_anywhere(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = HurriedTime(monkeypatch)
+
+    class ForgetsItsJobs(FlinkControl):
+        """A JobManager that was restarted without high availability, once the job was cancelled."""
+
+        def cancel(self, job_id: str) -> None:
+            super().cancel(job_id)
+            clock.is_lost = True
+
+        def state(self, job_id: str) -> str | None:
+            return None if clock.is_lost else super().state(job_id)
+
     pair.start()
     with pytest.raises(SwitchUnclear, match="was not seen within"):
-        switch(pair.request(patience=5.0), pair.clusters(a=ForgetsItsJobs), silent)
+        switch(pair.request(), pair.clusters(a=ForgetsItsJobs), silent)
     assert pair.b.running() == []
 
 
