@@ -69,13 +69,19 @@ class SideCall(Generic[T]):
         return self.has_ended
 
     def result(self) -> T:
-        """Return what an ended call returned, or raise what it raised, once."""
+        """Return what an ended call returned, or raise what it raised, once.
+
+        What the caller is handling is no reason of the call's failure, and does not become its
+        context.
+        """
         error, self._error = self._error, None
         if error is None:
             return cast(T, self._result)
+        context = error.__context__
         try:
             raise error
         finally:
+            error.__context__ = context
             del error  # it refers to this frame
 
     def end(self, cancel: Callable[[], None], seconds: float = math.inf) -> None:

@@ -585,7 +585,8 @@ def test_a_job_whose_newest_checkpoint_is_reported_costs_no_call_until_there_is_
             listed.append(uri)
 
     known = replace(
-        served(tmp_path, 1), newest=Checkpoint(f"file:{path}", Newest(1, path.stat().st_mtime))
+        served(tmp_path, 1),
+        newest=Checkpoint(f"file:{path}", Newest(1, (path / "_metadata").stat().st_mtime)),
     )
     with (
         serving("file", Faulty(Side().storage("file:/"), note)),
@@ -627,7 +628,8 @@ def test_jobs_are_followed_by_their_directories_while_discovery_does_not_return(
     """What it found is old after two intervals: the lag must not stay 0."""
     path = write(tmp_path, 1, 1)
     known = replace(
-        served(tmp_path, 1), newest=Checkpoint(f"file:{path}", Newest(1, path.stat().st_mtime))
+        served(tmp_path, 1),
+        newest=Checkpoint(f"file:{path}", Newest(1, (path / "_metadata").stat().st_mtime)),
     )
     with stepping(Jobs(known)) as stepped:
         stepped.step()

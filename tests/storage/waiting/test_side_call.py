@@ -22,6 +22,17 @@ def test_returns_what_the_call_returned_and_raises_what_it_raised():
         failure.result()
 
 
+def test_what_the_caller_is_handling_is_no_reason_of_the_failure():
+    failure = in_thread(fail, "side")
+    assert failure.wait(PATIENCE)
+    try:
+        raise StopIteration
+    except StopIteration:
+        with pytest.raises(KeyError) as raised:
+            failure.result()
+    assert raised.value.__context__ is None
+
+
 def test_a_call_that_does_not_know_the_first_cancellations_is_cancelled_again():
     knows, cancelled, seen = threading.Event(), threading.Event(), []
 

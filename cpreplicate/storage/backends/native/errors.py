@@ -97,7 +97,7 @@ class NativeErrors:
         nodes = [(name if by_name else ip, int(port)) for ip, name, port in _NODE.findall(text)]
         named = ", ".join(f"{host}:{port}" for host, port in nodes)
         asked = f"no DataNode returned a block of it: {named}" if nodes else _NO_DATANODE
-        error = Unread(errno.EIO, asked, uri)
+        error = Unread(errno.EIO, asked + hint_about(text, self._options), uri)
         error.is_damaged = functools.partial(self.arrivals.prove_damage, nodes)
         return error
 
