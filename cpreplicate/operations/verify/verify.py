@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -185,36 +185,41 @@ def _verify(
         raise reason.error
     name = _asked(replica, found, checkpoint)
     begin_checkpoint(name)
+    verification = _of_files(replica, name, found.names, content, reader)
+    return _as_promote(verification, replica, state, checkpoint)
+
+
+def _of_files(
+    replica: Replica, name: str, names: Sequence[str], content: Sample, reader: Reader
+) -> Verification:
+    """Return whether the files of a checkpoint are there, complete and, if asked, equal.
+
+    `names` are those of all checkpoints of the replica, whose manifests record lengths too.
+    """
     referenced, published = _committed_checkpoint(replica, name, content.share > 0)
     _refuse_links(replica, referenced)
     is_torn = published is not None and not _is_listed(replica, referenced)
     is_damaged = referenced.is_damaged or is_torn
-    manifests = _manifests(replica, found.names)
-    recorded = manifests[name].entries if name in manifests else ManifestTable.of({})
-    proving = manifests[name].prefixes if name in manifests else NO_PREFIXES
-    files = referenced.files
-    present = replica.present(directories(files.paths))
-    lengths = present.at(files.paths)
-    is_there = lengths >= 0
-    is_short = is_there & (lengths < _least(files, recorded, proving))
-    short = tuple(chosen(files.paths, is_short).to_pylist())
-    longer = _extended(referenced, present, recorded, manifests.values()) if recorded else []
+    manifests = _manifests(replica, names)
+    present = replica.present(directories(referenced.files.paths))
+    lengths = _lengths(referenced, present, manifests)
     compared = Comparison()
     if content.share:
         compared = compare(replica, referenced, present, content.takes, manifests.values(), reader)
-    known = {*short, *longer}  # their length is what is wrong: no CRC32C is recorded for it
-    verification = Verification(
+    known = {*lengths.short, *lengths.longer}  # of another length: no CRC32C is recorded for them
+    unequal = (path for path, equal in compared.is_equal.items() if not equal)
+    return Verification(
         replica=replica.root,
         checkpoint=name,
         checkpoint_id=referenced.checkpoint_id,
         files=referenced.logical_files,
-        bytes=sum(lengths[is_there].tolist()),
-        missing=tuple(chosen(files.paths, ~is_there).to_pylist()),
-        short=short,
+        bytes=lengths.bytes,
+        missing=lengths.missing,
+        short=lengths.short,
         corrupt=(
             *((f"{name}/{METADATA}",) if is_damaged else ()),
-            *longer,
-            *(path for path, equal in compared.is_equal.items() if not equal and path not in known),
+            *lengths.longer,
+            *(path for path in unequal if path not in known),
         ),
         outside=referenced.outside,
         content=content.share > 0,
@@ -224,7 +229,34 @@ def _verify(
         metadata=referenced.metadata,
         died=published is not None and compared.died,
     )
-    return _as_promote(verification, replica, state, checkpoint)
+
+
+class _FileLengths(NamedTuple):
+    """What the lengths of the files of a checkpoint show, by the paths of those that are wrong."""
+
+    bytes: int
+    missing: tuple[str, ...]
+    short: tuple[str, ...]
+    longer: tuple[str, ...]
+
+
+def _lengths(
+    referenced: CommittedCheckpoint, present: Lengths, manifests: Mapping[str, Manifest]
+) -> _FileLengths:
+    own = manifests.get(referenced.name)
+    recorded = ManifestTable.of({}) if own is None else own.entries
+    proving = NO_PREFIXES if own is None else own.prefixes
+    files = referenced.files
+    lengths = present.at(files.paths)
+    is_there = lengths >= 0
+    is_short = is_there & (lengths < _least(files, recorded, proving))
+    longer = _extended(referenced, present, recorded, manifests.values()) if recorded else []
+    return _FileLengths(
+        bytes=sum(lengths[is_there].tolist()),
+        missing=tuple(chosen(files.paths, ~is_there).to_pylist()),
+        short=tuple(chosen(files.paths, is_short).to_pylist()),
+        longer=tuple(longer),
+    )
 
 
 def _state(replica: Replica) -> State | str:

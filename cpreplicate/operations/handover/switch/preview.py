@@ -9,9 +9,9 @@ from typing import TypeVar
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify, silent
 from cpreplicate.core.plan import total
-from cpreplicate.errors import CpreplicateError, FlinkRefused, NotThere, Refused, SourceMovedOn
+from cpreplicate.errors import FlinkRefused, NotThere, Refused, SourceMovedOn
 from cpreplicate.flink import RunningJob
-from cpreplicate.flink.control import Cluster, FlinkControl
+from cpreplicate.flink.control import Cluster, FlinkControl, Slots
 from cpreplicate.operations.change.probe import try_sync
 from cpreplicate.operations.change.space import space_left
 from cpreplicate.operations.handover.switch.at_kafka import checked_at_kafka
@@ -237,55 +237,84 @@ def _with_target(
     target = clusters.target
     assert target is not None
     cluster = target.cluster()
-    refusals, warnings = list(seen.refusals), list(seen.warnings)
-    jar = None
-    if target.url == clusters.origin.url:
-        refusals.append("--flink and --start-at are the same JobManager. Give the other one")
-    if not cluster.can_submit:
-        refusals.append(
-            f"{target.url} takes no jars: web.submit.enable is false, or it runs one application."
-            " Give the URL of a session cluster, or leave out --start-at and start the job yourself"
-        )
-    else:
-        try:
-            jar = named_jar(request.program, target)
-        except (CpreplicateError, OSError) as error:
-            if not isinstance(error, (NotThere, Refused, FlinkRefused)):
-                raise
-            refusals.append(str(error))
-    needed, slots = clusters.origin.slots_needed(seen.job_id), target.slots()
-    needed = request.program.parallelism or needed
-    if slots.free < needed:
-        refusals.append(
-            f"{target.url} has {slots.free} free slots of {slots.total}, and the job needs"
-            f" {needed}. Add TaskManagers, or cancel what runs there"
-        )
-    same = [job for job in target.jobs().jobs if job.name == seen.name and not job.has_ended]
-    if any(job.job_id == seen.job_id for job in same):
-        refusals.append(
-            f"{target.url} runs the job {seen.job_id} itself: it leads to the same cluster as"
-            f" {clusters.origin.url}. Give the other one to --start-at"
-        )
-    elif same:
-        refusals.append(
-            f"a job {seen.name} runs at {target.url} already: {same[0].job_id}. Cancel it first, or"
-            " give the other URL"
-        )
-    if cluster.version[0] < origin.version[0]:
-        refusals.append(
-            f"{target.url} is Flink {cluster.version_text}, which cannot read checkpoints of"
-            f" {origin.version_text}. Upgrade it"
-        )
-    elif cluster.version < origin.version:
-        warnings.append(
-            f"{target.url} is Flink {cluster.version_text}, older than {origin.version_text}: Flink"
-            " does not promise that it can restore the job"
-        )
+    jar, refused_jar = _jar(request, target, cluster)
+    slots = target.slots()
+    needed = request.program.parallelism or clusters.origin.slots_needed(seen.job_id)
+    too_old, older = _of_versions(target.url, cluster, origin)
+    refusals = (
+        _same_manager(clusters.origin.url, target.url),
+        refused_jar,
+        _too_few_slots(target.url, slots, needed),
+        _runs_there(seen, clusters.origin.url, target),
+        too_old,
+    )
     return replace(
         seen,
         target_version=cluster.version_text,
         jar=jar,
         slots=(needed, slots.free),
-        refusals=tuple(refusals),
-        warnings=tuple(warnings),
+        refusals=(*seen.refusals, *(each for each in refusals if each is not None)),
+        warnings=seen.warnings if older is None else (*seen.warnings, older),
     )
+
+
+def _same_manager(origin_url: str, target_url: str) -> str | None:
+    if target_url != origin_url:
+        return None
+    return "--flink and --start-at are the same JobManager. Give the other one"
+
+
+def _jar(
+    request: SwitchRequest, target: FlinkControl, cluster: Cluster
+) -> tuple[str | None, str | None]:
+    """Return the id of the jar that starts the job, or None and why there is none."""
+    if not cluster.can_submit:
+        return None, (
+            f"{target.url} takes no jars: web.submit.enable is false, or it runs one application."
+            " Give the URL of a session cluster, or leave out --start-at and start the job yourself"
+        )
+    try:
+        return named_jar(request.program, target), None
+    except (NotThere, Refused, FlinkRefused) as error:
+        return None, str(error)
+
+
+def _too_few_slots(url: str, slots: Slots, needed: int) -> str | None:
+    if slots.free >= needed:
+        return None
+    return (
+        f"{url} has {slots.free} free slots of {slots.total}, and the job needs"
+        f" {needed}. Add TaskManagers, or cancel what runs there"
+    )
+
+
+def _runs_there(seen: Preview, origin_url: str, target: FlinkControl) -> str | None:
+    """Return why the job cannot start beside what runs at the target, if it cannot."""
+    same = [job for job in target.jobs().jobs if job.name == seen.name and not job.has_ended]
+    if any(job.job_id == seen.job_id for job in same):
+        return (
+            f"{target.url} runs the job {seen.job_id} itself: it leads to the same cluster as"
+            f" {origin_url}. Give the other one to --start-at"
+        )
+    if same:
+        return (
+            f"a job {seen.name} runs at {target.url} already: {same[0].job_id}. Cancel it first, or"
+            " give the other URL"
+        )
+    return None
+
+
+def _of_versions(url: str, cluster: Cluster, origin: Cluster) -> tuple[str | None, str | None]:
+    """Return why the version of the target refuses the job, and what it may not restore."""
+    if cluster.version[0] < origin.version[0]:
+        return (
+            f"{url} is Flink {cluster.version_text}, which cannot read checkpoints of"
+            f" {origin.version_text}. Upgrade it",
+            None,
+        )
+    if cluster.version < origin.version:
+        return None, (
+            f"{url} is Flink {cluster.version_text}, older than {origin.version_text}: Flink"
+            " does not promise that it can restore the job"
+        )
+    return None, None
