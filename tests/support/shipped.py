@@ -72,6 +72,14 @@ def unit_command(
     return [sys.executable, "-m", "cpreplicate", *words[1:]], {**os.environ, **environment}
 
 
+def unit_reload(name: str, process: int) -> tuple[list[str], dict[str, str]]:
+    """Return the words and the environment of a unit's ExecReload, for that main process."""
+    text = (DEPLOY / "systemd" / name).read_text().replace("\\\n", " ")
+    [line] = re.findall(r"^ExecReload=(.*)$", text, re.MULTILINE)
+    words = [word.replace("$$", "$") for word in shlex.split(line)]
+    return words, {**os.environ, "MAINPID": str(process)}
+
+
 def cronjob_command() -> list[str]:
     """Return the words of the CronJob; `make deploy-check` compares it with that of the chart."""
     directory = DEPLOY / "kubernetes"

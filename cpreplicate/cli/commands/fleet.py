@@ -60,6 +60,7 @@ _TITLES = {"job": "[[job]]", "root": "[[root]]", "defaults": "[defaults]"}
         3: "jobs failed for different reasons; else the exit code of `sync` for the reason",
         **exit_codes.STOPPED,
     },
+    reloads_with=options.EVERY.field,
     options=(
         options.DRY_RUN,
         options.EVERY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -43,6 +44,7 @@ class GroupedCommand(click.Command):
         exit_codes: Mapping[int, str] | None = None,
         options: Sequence[Option] = (),
         shows: str | None = None,
+        reloads_with: str | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(*arguments, **settings)
@@ -50,6 +52,7 @@ class GroupedCommand(click.Command):
         self.params.append(config_option(load_config_of_command))
         self.examples = examples
         self.shows = shows  # the command of which this one shows what it would do
+        self.reloads_with = reloads_with  # the option with which it handles SIGHUP itself
         self.exit_codes = exit_codes or {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -77,6 +80,9 @@ class GroupedCommand(click.Command):
         A command without options, such as `version`, does not ask the environment either.
         """
         failures.expect(ctx.params.get("output", "text"), has_begun=True)
+        if self.reloads_with is None or ctx.params[self.reloads_with] is None:
+            # one that came during the start arrives now
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
         root = ctx.find_root().command
         if options_of(self) and isinstance(root, click.Group):
             environment.refuse_unknown(root.commands.values())

@@ -114,6 +114,8 @@ def call_on_hangup(function: Callable[[], None]) -> None:
     """Call a function on SIGHUP, instead of ending the process. It must return at once."""
     _stopping.discard(signal.SIGHUP)
     signal.signal(signal.SIGHUP, lambda _number, _frame: function())
+    # one that came during the start arrives now
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
 
 
 def _raise(number: int, _frame: FrameType | None) -> NoReturn:
@@ -146,7 +148,9 @@ def _interrupt_waits(reading: int) -> None:
             continue
         signal.pthread_kill(main, signal.SIGURG)
         ending = [number for number in numbers if number in _stopping]
-        if ending and not deadlines.is_ending():
+        if not ending:
+            continue
+        if not deadlines.is_ending():
             within = _seconds_to_stop()
             deadlines.end_calls(within)
             threading.Thread(

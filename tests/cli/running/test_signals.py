@@ -116,6 +116,38 @@ def test_a_service_that_ends_with_the_code_of_a_signal_is_not_interrupted_again_
     assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", "")
 
 
+_HOLDS_OUT = """
+import contextlib, os, signal, threading, time
+from cpreplicate.cli.running.signals import call_on_hangup, stop_on_signals, stop_within
+
+stop_on_signals()
+stop_within(0.5)
+reloads = []
+call_on_hangup(lambda: reloads.append(True))
+os.kill(os.getpid(), signal.SIGHUP)
+while not reloads:
+    time.sleep(0.02)
+time.sleep(0.2)  # the signals that follow are read apart from the first
+with contextlib.suppress(BaseException):
+    os.kill(os.getpid(), signal.SIGTERM)
+while True:
+    with contextlib.suppress(BaseException):
+        threading.Event().wait(1e6)
+"""
+
+
+def test_a_service_that_read_its_file_again_still_ends_in_time():
+    ended = subprocess.run(
+        [sys.executable, "-c", _HOLDS_OUT],
+        env={**os.environ, "CPREPLICATE_STOP_WITHIN": ""},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (ended.returncode, "did not end in time" in ended.stderr) == (143, True)
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("1m", 60.0), ("30s", 30.0), ("90", 90.0), ("", 0.0)]
 )
