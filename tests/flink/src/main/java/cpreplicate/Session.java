@@ -19,7 +19,7 @@ public final class Session {
         Configuration configuration = GlobalConfiguration.loadConfiguration();
         FileSystem.initialize(configuration, PluginUtils.createPluginManagerFromRootFolder(configuration));
         useLittle(configuration);
-        configuration.setString("rest.bind-port", "0");
+        configuration.setString("rest.bind-port", options.get("rest-port", "0"));
         configuration.setString("jobmanager.rpc.port", "0");
         configuration.setString("web.submit.enable", options.get("submit", "true"));
         String own = System.getProperty("java.io.tmpdir") + "/session-" + ProcessHandle.current().pid();
@@ -34,6 +34,7 @@ public final class Session {
         if (options.get("zookeeper") != null) {
             configuration.setString("high-availability.type", "zookeeper");
             configuration.setString("high-availability.zookeeper.quorum", options.get("zookeeper"));
+            configuration.setString("high-availability.zookeeper.client.session-timeout", "4000");
             configuration.setString("high-availability.storageDir", options.get("recovery"));
         }
         MiniCluster cluster = new MiniCluster(new MiniClusterConfiguration.Builder()
@@ -42,7 +43,10 @@ public final class Session {
                 .setNumSlotsPerTaskManager(options.number("slots", 2))
                 .build());
         cluster.start();
-        Json.event("session", "rest", cluster.getRestAddress().get(PATIENCE_SECONDS, TimeUnit.SECONDS).toString());
+        // with high availability, the address may still be that of a JobManager that was lost
+        Json.event("session", "rest", options.get("rest-port") != null
+                ? "http://localhost:" + options.get("rest-port")
+                : cluster.getRestAddress().get(PATIENCE_SECONDS, TimeUnit.SECONDS).toString());
         while (System.in.read() >= 0) {
             // what is written there means nothing
         }
