@@ -144,4 +144,5 @@ def forget(replica: HeldReplica, name: str) -> None:
         return
     manifest.remove(replica.storage, replica.root, name)
     replica.storage.delete(record_uri(replica, name))
-    replica.storage.rmdir(replica.uri_of(name))
+    if replica.storage.has_directories:  # else each would cost requests
+        replica.storage.rmdir(replica.uri_of(name))

@@ -95,6 +95,12 @@ class Store:
         """Remove an object, as another program does."""
         self._client.rm_file(place.partition("://")[2])
 
+    def mark(self, place: str, *paths: str) -> None:
+        """Put the empty objects that other tools leave for directories."""
+        bucket, _, key = place.partition("://")[2].partition("/")
+        for path in paths:
+            self._client.call_s3("put_object", Bucket=bucket, Key=f"{key}{path}", Body=b"")
+
     def objects(self) -> dict[str, bytes]:
         """Every object, and what it holds."""
         return {
@@ -272,4 +278,16 @@ def test_a_replica_is_forgotten_whole_and_an_object_of_another_program_keeps_it(
     assert plain.upkeep("forget", replica, "--last-point", "--yes").code == 0
     assert plain.objects() == before
     assert plain.upkeep("forget", replica, "--last-point", "--yes").code == NOT_THERE
+    assert plain.sync(source, plain.at_target("dst")).json()["committed"]
+
+
+def test_a_replica_is_forgotten_with_what_other_tools_left_for_its_directories(
+    plain: Store,
+) -> None:
+    source = plain.complete(plain.at_source("src"), 1, FILES)
+    before = plain.objects()
+    replica = plain.sync(source, plain.at_target("dst")).json()["replica"]
+    plain.mark(replica, "", "/", "/chk-1", "/chk-7", "/shared/", "/taskowned", "/.cpreplicate")
+    assert plain.upkeep("forget", replica, "--last-point", "--yes").code == 0
+    assert plain.objects() == before
     assert plain.sync(source, plain.at_target("dst")).json()["committed"]

@@ -322,5 +322,5 @@ def _refuse_failed(replica: HeldReplica, failed: Sequence[str]) -> None:
 def _remove_directories(replica: Replica) -> None:
     """Remove the directory of a replica unless something is left in it."""
     storage = replica.side.storage(replica.root, replica.root)
-    if storage.rmdir(replica.uri_of(OWN)):
+    if storage.rmdir(replica.uri_of(OWN)) or not storage.has_directories:
         storage.rmdir(replica.root)

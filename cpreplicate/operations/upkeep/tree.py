@@ -64,18 +64,33 @@ def _look_into(replica: Replica, directory: str, tree: Tree, needed: Texts) -> l
     prefix = f"{directory}/" if directory else ""
     listed = replica.storage.listing(replica.uri_of(directory) if directory else replica.root)
     _add_files(listed, prefix, tree, needed)
+    below += _stand_for_directories(replica, tree)
     for child in listed.others:
         path = f"{prefix}{child.name}"
         if child.is_link:
             tree.left[path] = "a symbolic link"
         elif not child.is_directory:
             tree.files[path] = child
-        elif path in (*LAID_OUT, OWN) or CHECKPOINT_NAME.fullmatch(path) or directory:
+        elif _is_laid_out(path) or directory:
             below.append(path)
         else:
             tree.left[path] = NOT_OURS
     tree.directories += below
     return below
+
+
+def _is_laid_out(path: str) -> bool:
+    return path in (*LAID_OUT, OWN) or CHECKPOINT_NAME.fullmatch(path) is not None
+
+
+def _stand_for_directories(replica: Replica, tree: Tree) -> list[str]:
+    """Take the empty objects that stand for directories out of the files, and return them."""
+    if replica.storage.has_directories:
+        return []
+    found = [path for path, each in tree.files.items() if not each.length and _is_laid_out(path)]
+    for path in found:
+        del tree.files[path]
+    return found
 
 
 def _add_files(listed: Listing, prefix: str, tree: Tree, needed: Texts) -> None:

@@ -383,8 +383,24 @@ class ObjectStorage(Storage):
         return True
 
     def rmdir(self, uri: str) -> bool:
-        _path(uri)  # raises for one that cannot be used
-        return False  # a prefix goes with its last object
+        """Delete the empty objects that stand for a directory with nothing in it, if there are any.
+
+        A prefix goes with its last object. Hadoop and the browsers of services leave an object for
+        it, with a slash or without one.
+        """
+        path = _path(uri)
+        if self.list(uri):
+            return False
+        status = self.stat(uri)
+        if status is None or status.length:
+            return False
+        with translated_errors(uri), contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(path)
+        if self._protocol == "s3":  # the client would drop the slash
+            bucket, _, key = path.partition("/")
+            with translated_errors(uri):
+                self._fs.call_s3("delete_object", Bucket=bucket, Key=f"{key}/")
+        return True
 
     def abort_uploads(self, directory: str, is_left: Callable[[str, float], bool]) -> Sequence[str]:
         if not self.keeps_uploads:  # the other services let theirs expire
