@@ -68,6 +68,13 @@ class SimulatedFlink:
         self.jobs[job_id] = SimulatedJob(name, restored=restored, newest=number, began=began)
         self.complete(job_id)
 
+    def begin_anew(self, job_id: str, restored: str | None = None) -> None:
+        """Start a job again under its id, as each process of an application does."""
+        number = int(restored.rpartition("-")[2]) if restored is not None else 0
+        former = self.jobs[job_id]
+        began = former.began + 0.5
+        self.jobs[job_id] = SimulatedJob(former.name, restored=restored, newest=number, began=began)
+
     def complete(self, job_id: str) -> int:
         """Have a job complete a checkpoint, and return its number."""
         job = self.jobs[job_id]

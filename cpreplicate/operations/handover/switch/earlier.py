@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from cpreplicate.core import uri
-from cpreplicate.core.placement import OWN
+from cpreplicate.core.placement import CHECKPOINT_NAME, OWN
 from cpreplicate.errors import LeaseHeld, MetadataError, Refused, SwitchUnclear
 from cpreplicate.flink import RunningJob
-from cpreplicate.flink.control import FlinkControl
-from cpreplicate.operations.handover.switch.ending import ENDED
+from cpreplicate.flink.control import FlinkControl, is_same_place
+from cpreplicate.operations.handover.switch.ending import ENDED, promotion_by_hand, restored_from
 from cpreplicate.operations.handover.switch.request import Clusters, JobSwitch, SwitchRequest
-from cpreplicate.protocol.switch_record import NAME, SwitchRecord, read_switch
+from cpreplicate.protocol.switch_record import NAME, SwitchRecord, id_of_next, read_switch
 from cpreplicate.storage import Side, Transient
 
 _READ_AT_ONCE = 16
@@ -108,6 +109,8 @@ def _refuse_another_life(
     """
     origin, target = clusters
     _refuse_another_cluster(record, origin)
+    if record.step == "stopping":
+        _refuse_begun_anew(root, record, request, origin)
     ended = () if record.step == "stopping" or request.take_back else (record.job_id,)
     _refuse(
         root, record, [job for job in _alive(record.name, origin) if job.job_id in ended], origin
@@ -147,6 +150,47 @@ def _refuse_other_jobmanager(record: SwitchRecord, origin: FlinkControl) -> None
             " lead to the former one, and run again. If that one was restarted, make sure that"
             f" the job runs nowhere, and start it from its newest checkpoint in {record.directory}"
         )
+
+
+def _refuse_begun_anew(
+    root: str, record: SwitchRecord, request: SwitchRequest, origin: FlinkControl
+) -> None:
+    """Raise `SwitchUnclear` if a job that was asked to stop began again, not from its last point.
+
+    An application with high availability that is started again after its end has the same id, and
+    its URL leads to what counts as the same cluster. One whose JobManager was lost before the end
+    is restored from its own newest checkpoint, and goes on.
+    """
+    for job in _alive(record.name, origin):
+        if job.job_id != record.job_id or _is_same_life(job, record):
+            continue
+        restored = restored_from(job.job_id, origin, request, origin.cluster().refresh)
+        if restored is not None and _goes_on(restored, record):
+            continue
+        last = uri.join(record.directory, f"chk-{record.least}") if record.least else "CHECKPOINT"
+        place = "SAVEPOINT" if record.stop == "savepoint" else shlex.quote(last)
+        raise SwitchUnclear(
+            f"{record.name} was asked to stop, and runs at {origin.url} as {job.job_id} again, from"
+            f" {restored or 'empty state'}: after its end, something started it anew. Nothing was"
+            " done. Disable what starts it, such as systemd, and cancel it. To have its last point"
+            f" go on, {promotion_by_hand(root, place)}"
+        )
+
+
+def _goes_on(restored: str, record: SwitchRecord) -> bool:
+    """Return whether a job was restored from what it completed itself before it was to stop."""
+    name = uri.name(restored)
+    is_own = is_same_place(uri.parent(restored), record.directory)
+    return (
+        is_own
+        and CHECKPOINT_NAME.fullmatch(name) is not None
+        and int(name.removeprefix("chk-")) >= record.least
+    )
+
+
+def _is_same_life(job: RunningJob, record: SwitchRecord) -> bool:
+    """Return whether a job was not started again since its switch began: its ids follow from it."""
+    return id_of_next(job.job_id, job.name, job.began, "target") == record.new_job
 
 
 def _refuse_others(

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from cpreplicate.core import uri
 from cpreplicate.errors import FlinkRefused, MetadataError, NotSwitched, SwitchUnclear
-from cpreplicate.flink.control import TRIGGER_ID_SINCE, FlinkControl, Operation
+from cpreplicate.flink.control import TRIGGER_ID_SINCE, FlinkControl, Operation, Restored
 from cpreplicate.operations.handover.switch.preview import sync_of
 from cpreplicate.operations.handover.switch.request import SwitchRequest
 from cpreplicate.protocol.source import find
@@ -23,6 +23,7 @@ ENDED = ("CANCELED", "FINISHED")
 GOING_ON = "The same command goes on from there; with --take-back, it has the job run where it ran"
 _FAILED = "FAILED"
 _OVER = (404, 409)  # how Flink answers to a second cancel of a job, or once it is over
+_MARGIN = 2.0  # seconds after which a job that runs reports from what it was restored
 T = TypeVar("T")
 
 
@@ -60,16 +61,39 @@ def wait_for(
         time.sleep(request.pause)
 
 
+def restored_from(
+    job_id: str, cluster: FlinkControl, request: SwitchRequest, refresh: float
+) -> str | None:
+    """Return the path from which a job that runs was restored, None if it began with empty state.
+
+    `refresh` is that of the cluster.
+    """
+    until = time.monotonic() + 2 * refresh + _MARGIN
+
+    def restored() -> Restored | None:
+        found = cluster.restored(job_id)
+        return None if found is None or (found.path is None and time.monotonic() < until) else found
+
+    return wait_for(restored, request, f"from what {job_id} was restored at {cluster.url}").path
+
+
 def when_gone(log: SwitchLog) -> str:
     """Return what an operator does if the JobManager of a job that was to end is gone for good."""
-    record, target_root = log.record, uri.parent(log.root)
+    record = log.record
     place = "SAVEPOINT" if record.stop == "savepoint" else shlex.quote(record.directory)
     return (
         f"{GOING_ON}. The JobManager of an application ends with its job, and does not answer any"
-        " more: make sure that its process has ended, and that nothing starts it again. Then run"
-        f" `cpreplicate sync {place} {shlex.quote(target_root)}` with the"
-        f" options of `switch`, `cpreplicate promote {shlex.quote(log.root)}`, and delete"
-        f" .cpreplicate/{SWITCH} there"
+        " more: make sure that its process has ended, and that nothing starts it again. Then"
+        f" {promotion_by_hand(log.root, place)}"
+    )
+
+
+def promotion_by_hand(root: str, place: str) -> str:
+    """Return how the last point of a job, at `place`, is promoted without its JobManager."""
+    return (
+        f"run `cpreplicate sync {place} {shlex.quote(uri.parent(root))}` with the options of"
+        f" `switch`, `cpreplicate promote {shlex.quote(root)}`, and delete .cpreplicate/{SWITCH}"
+        " there"
     )
 
 
@@ -196,8 +220,9 @@ def _stop_with_savepoint(log: SwitchLog, origin: FlinkControl, request: SwitchRe
     Flink before 1.15 chooses the id by which it knows the savepoint. If that answer is lost, the
     job may end without that anybody knows with which savepoint.
     """
-    version = origin.cluster().version
-    log.write(step="stopping", stop_id=new_id(), stopped=time.time())
+    version, newest = origin.cluster().version, origin.newest_checkpoint(log.record.job_id)
+    least = log.record.least if newest is None else newest.checkpoint_id
+    log.write(step="stopping", stop_id=new_id(), stopped=time.time(), least=least)
 
     def stopped() -> str:
         try:

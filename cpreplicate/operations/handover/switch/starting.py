@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import shlex
-import time
 from contextlib import suppress
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME
 from cpreplicate.errors import FlinkRefused, MetadataError, NotSwitched, SwitchUnclear
 from cpreplicate.flink.control import FlinkControl, Run, Version, is_same_place
-from cpreplicate.operations.handover.switch.ending import ENDED, cancel, wait_for, wait_for_end
+from cpreplicate.operations.handover.switch.ending import (
+    ENDED,
+    cancel,
+    restored_from,
+    wait_for,
+    wait_for_end,
+)
 from cpreplicate.operations.handover.switch.request import Program, SwitchRequest
 from cpreplicate.protocol.switch_record import NAME as SWITCH
 from cpreplicate.protocol.switch_record import SwitchRecord
@@ -19,7 +24,6 @@ from cpreplicate.storage import Transient
 _DUPLICATE = "already been submitted"
 _LATE = "TimeoutException"
 _OVER = ("CANCELED", "FAILED")
-_MARGIN = 2.0  # seconds after which a job that runs reports from what it was restored
 
 
 def run_of(record: SwitchRecord, job_id: str, point: str, program: Program) -> Run:
@@ -87,25 +91,18 @@ def wait_until_it_runs(
         return cluster.has_all_tasks(job_id) or None
 
     wait_for(runs, request, f"the start of each task of {job_id} at {cluster.url}")
-    until = time.monotonic() + 2 * refresh + _MARGIN
-
-    def restored() -> bool | None:
-        found = cluster.restored(job_id)
-        if found is None or (found.path is None and time.monotonic() < until):
-            return None
-        if found.path is not None and is_same_place(found.path, point):
-            return True
-        if found.path is not None and uri.name(uri.parent(found.path)) == job_id:
-            return _has_gone_on(found.path, point, job_id, cluster)
-        if found.path is not None:
-            advice = after_another(uri.parent(point))
-            _refuse_other_point(job_id, found.path, point, cluster, advice)
+    restored = restored_from(job_id, cluster, request, refresh)
+    if restored is None:
         raise NotSwitched(
             f"{cluster.url} started the job {job_id} from empty state, not from {point}: it was"
             " cancelled"
         )
-
-    wait_for(restored, request, f"from what {job_id} was restored at {cluster.url}")
+    if is_same_place(restored, point):
+        return
+    if uri.name(uri.parent(restored)) == job_id:
+        _refuse_unless_gone_on(restored, point, job_id, cluster)
+    else:
+        _refuse_other_point(job_id, restored, point, cluster, after_another(uri.parent(point)))
 
 
 def refuse_started(job_id: str, point: str, cluster: FlinkControl, advice: str) -> None:
@@ -143,16 +140,16 @@ def after_another(replica: str) -> str:
     )
 
 
-def _has_gone_on(own: str, point: str, job_id: str, cluster: FlinkControl) -> bool:
-    """Return True if a job that was restored again, from its own checkpoint, began at a point.
+def _refuse_unless_gone_on(own: str, point: str, job_id: str, cluster: FlinkControl) -> None:
+    """Raise `SwitchUnclear` unless a job restored again, from its own checkpoint, began at a point.
 
     Flink counts on from the number of the checkpoint that a job began with, and from 1 without one.
-    Raises `SwitchUnclear` if that does not prove it; the job runs on.
+    The job runs on.
     """
     names = [uri.name(place) for place in (own, point)]
     numbers = [int(name.removeprefix("chk-")) for name in names if CHECKPOINT_NAME.fullmatch(name)]
     if len(numbers) == len(names) and numbers[0] > numbers[1]:
-        return True
+        return
     raise SwitchUnclear(
         f"the job {job_id} runs at {cluster.url}, and was restored again meanwhile, from {own}:"
         f" whether it began from {point} is not known. It was left running. Look into its output,"

@@ -394,3 +394,28 @@ def test_a_switch_whose_origin_does_not_answer_is_not_taken_back_and_a_person_ha
         switch(centres.request(take_back=True), clusters, silent)
     assert centres.running() == []
     assert centres.switch(take_back=True).outcome == "taken back"
+
+
+@pytest.mark.parametrize("restored", [None, "file:/replicas/chk-7", "{own}/chk-2"])
+def test_a_job_that_began_anew_under_its_id_after_it_was_stopped_is_left_alone(
+    centres: Centres, restored: str | None
+) -> None:
+    own = f"{centres.a.root}/{JOB}"
+    killed_at(centres, "cancel")
+    centres.a.begin_anew(JOB, None if restored is None else restored.format(own=own))
+    for is_taken_back in (False, True):
+        asked = {"take_back": is_taken_back, "patience": 60.0, "pause": 0.2}
+        with pytest.raises(SwitchUnclear, match="something started it anew") as raised:
+            centres.switch(**asked)
+        assert f"cpreplicate sync {own}/chk-3 {centres.target}" in str(raised.value)
+    assert centres.running() == [JOB]
+    assert record_of(centres).is_open
+
+
+def test_a_job_that_was_restored_before_its_end_is_stopped_by_the_same_switch(
+    centres: Centres,
+) -> None:
+    killed_at(centres, "cancel", when="before")
+    centres.a.begin_anew(JOB, f"{centres.a.root}/{JOB}/chk-{centres.a.jobs[JOB].newest}")
+    done = centres.switch()
+    assert centres.running() == centres.b.running() == [done.new_job]
