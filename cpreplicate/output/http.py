@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
@@ -25,6 +25,9 @@ from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.operations.jobs.snapshots import SnapshotCounts
 from cpreplicate.output.metrics import registry_of
 from cpreplicate.output.streams import printable, write_message
+
+if TYPE_CHECKING:
+    from cpreplicate.operations.replicas.housekeeping import HousekeepingCounts
 
 LOOPBACK = "127.0.0.1"
 _CLIENT_SECONDS = 10.0  # without a byte from a client, or taken by it
@@ -89,6 +92,7 @@ def serve(
     snapshots: Callable[[], SnapshotCounts] | None = None,
     sharing: Callable[[], tuple[Shard, Iterable[str]]] | None = None,
     clock: Clock = MACHINE,
+    housekeeping: Callable[[], HousekeepingCounts] | None = None,
 ) -> Iterator[ListenAddress]:
     """Serve `/metrics`, `/healthz`, `/readyz` and `pages` while the context lasts.
 
@@ -98,7 +102,9 @@ def serve(
     one. The functions are called from several threads. The end of the context waits for no client.
     Raises `UsageError` if the address cannot be listened on.
     """
-    registry = registry_of(observations, clock, load, discovered, snapshots, sharing)
+    registry = registry_of(
+        observations, clock, load, discovered, snapshots, sharing, housekeeping=housekeeping
+    )
     handler = _handler(registry, _Site(_probes(is_alive, is_ready, remarks), pages))
     try:
         server = _server(address, handler)

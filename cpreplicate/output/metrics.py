@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
@@ -27,6 +27,9 @@ from cpreplicate.operations.jobs.observation import SYNC_SECONDS, Observation, O
 from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.operations.jobs.snapshots import SnapshotCounts
 from cpreplicate.version import __version__
+
+if TYPE_CHECKING:
+    from cpreplicate.operations.replicas.housekeeping import HousekeepingCounts
 
 Samples = Iterable[tuple[tuple[str, ...], float | None]]
 _JOB = ("flink_job", "replica")
@@ -268,6 +271,22 @@ SNAPSHOT_FAILURES = Described(
 )
 
 
+HOUSEKEEPING = (
+    Described("cpreplicate_swept_files_total", "Files that the service's own sweeps removed."),
+    Described("cpreplicate_swept_bytes_total", "Bytes of these files."),
+    Described("cpreplicate_forgotten_replicas_total", "Replicas that --forget-ended removed."),
+    Described(
+        "cpreplicate_forget_kept",
+        "Replicas older than --forget-ended that stayed in the last round.",
+    ),
+    Described(
+        "cpreplicate_housekeeping_failures_total",
+        "Sweeps, and removals of replicas, that failed or were refused.",
+    ),
+)
+"""In the order of the fields of `HousekeepingCounts`."""
+
+
 class JobCollector(Collector):
     """The metrics of the jobs that `observations` returns at each scrape.
 
@@ -338,6 +357,13 @@ def _of_snapshots(counts: SnapshotCounts) -> Iterator[Metric]:
     yield CounterMetricFamily(failed.name, failed.help, value=counts.failures)
 
 
+def _of_housekeeping(counts: HousekeepingCounts) -> Iterator[Metric]:
+    """Yield what a service has done beside its syncs."""
+    for metric, value in zip(HOUSEKEEPING, counts, strict=True):
+        kind = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
+        yield kind(metric.name, metric.help, value=value)
+
+
 def _build_info() -> Iterator[Metric]:
     version = {"version": __version__}
     yield InfoMetricFamily("cpreplicate_build", "The version that runs.", value=version)
@@ -351,12 +377,13 @@ def registry_of(
     snapshots: Callable[[], SnapshotCounts] | None = None,
     sharing: Callable[[], tuple[Shard, Iterable[str]]] | None = None,
     with_process: bool = True,
+    housekeeping: Callable[[], HousekeepingCounts] | None = None,
 ) -> CollectorRegistry:
     """Return a registry of the metrics of jobs, and of this process if `with_process`.
 
     `load` returns how busy the service is, if it is one, and `discovered` what it misses.
     `snapshots` counts what it keeps in Kubernetes. `sharing` returns its shard, and into which
-    TARGET_ROOTs it replicates.
+    TARGET_ROOTs it replicates. `housekeeping` counts what it did beside its syncs.
     """
     registry = CollectorRegistry()
     registry.register(JobCollector(observations, clock))
@@ -367,6 +394,8 @@ def registry_of(
         registry.register(_Scraped(lambda: _of_shard(*sharing())))
     if snapshots is not None:
         registry.register(_Scraped(lambda: _of_snapshots(snapshots())))
+    if housekeeping is not None:
+        registry.register(_Scraped(lambda: _of_housekeeping(housekeeping())))
     if with_process:
         registry.register(_Scraped(_build_info))
         ProcessCollector(registry=registry)

@@ -139,7 +139,8 @@ def metric_families() -> str:
         for each in vars(metrics).values()
         if isinstance(each, metrics.Described)
     ]
-    others += [(f"`{each.name}`", escaped(each.help)) for each in metrics.LOAD_GAUGES]
+    of_tuples = (*metrics.LOAD_GAUGES, *metrics.HOUSEKEEPING)
+    others += [(f"`{each.name}`", escaped(each.help)) for each in of_tuples]
     return (
         "# Metrics\n\n"
         "[Monitoring](../monitoring.md) describes how they are read, and the alerts.\n\n"

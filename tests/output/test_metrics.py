@@ -12,9 +12,11 @@ from cpreplicate.core.shard import Shard
 from cpreplicate.operations.jobs.coverage import Discovered
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.schedule import Load
+from cpreplicate.operations.replicas.housekeeping import HousekeepingCounts
 from cpreplicate.output.metrics import (
     DURATIONS,
     FAMILIES,
+    HOUSEKEEPING,
     LOAD_GAUGES,
     SNAPSHOT_FAILURES,
     SNAPSHOTS_BEHIND,
@@ -216,6 +218,13 @@ def test_a_name_with_quotes_and_newlines_is_read_back_as_it_was():
     assert names == {name}
 
 
+def test_what_a_service_did_beside_its_syncs_is_counted():
+    counts = HousekeepingCounts(swept=3, swept_bytes=40, forgotten=2, kept=5, failures=1)
+    text = generate_latest(registry_of(list, housekeeping=lambda: counts)).decode()
+    for name, value in zip(HOUSEKEEPING, counts, strict=True):
+        assert f"\n{name.name} {float(value)}\n" in text
+
+
 def test_a_process_shows_its_version_and_start():
     text = generate_latest(registry_of(list)).decode()
     assert f'cpreplicate_build_info{{version="{__version__}"}} 1.0' in text
@@ -224,7 +233,10 @@ def test_a_process_shows_its_version_and_start():
 
 @pytest.mark.parametrize(
     "family",
-    [*FAMILIES, DURATIONS, *LOAD_GAUGES, UNSEEN, UNMATCHED, SNAPSHOTS_BEHIND, SNAPSHOT_FAILURES],
+    [
+        *(*FAMILIES, DURATIONS, *LOAD_GAUGES, *HOUSEKEEPING),
+        *(UNSEEN, UNMATCHED, SNAPSHOTS_BEHIND, SNAPSHOT_FAILURES),
+    ],
     ids=lambda family: family.name,
 )
 def test_the_documentation_describes_each_metric(family, pytestconfig):

@@ -20,6 +20,7 @@ _VALUES = {
     kinds.PROM_FILE: "/a.prom",
     kinds.HTML_FILE: "/a.html",
     kinds.TABLE_FILE: "/a.parquet",
+    kinds.AGE: "7d",
     kinds.SHARE: "5%",
     kinds.CAP: "5%",
     kinds.BYTE_RATE: "5MB/s",

@@ -66,8 +66,8 @@ class FollowService:
         """Wait until it has printed a text on stderr."""
         self.wait_until(lambda: text in self.messages(), f"{text!r} was not printed", seconds)
 
-    def metric(self, name: str, replica: str) -> float | None:
-        """The value of a metric of the job with that replica; None while it has none."""
+    def metric(self, name: str, replica: str | None = None) -> float | None:
+        """The value of a metric of the job with that replica, or of the service; None without."""
         with urllib.request.urlopen(
             f"http://127.0.0.1:{self._port}/metrics", timeout=PATIENCE
         ) as page:

@@ -169,7 +169,8 @@ def _forget_one(
 
     chosen = operation.candidate(place, request)
     confirm(f"Remove {place} whole ({chosen.why})?", values)
-    removed = operation.forget(chosen, request, notify)
+    with showing_refused_plan(output):
+        removed = operation.forget(chosen, request, notify)
     return show_change(removed, output, is_dry_run=request.dry_run)
 
 
@@ -186,7 +187,8 @@ def _forget_many(
     going = sum(isinstance(each, operation.Candidate) for each in chosen)
     if going:
         confirm(f"Remove {going} of {len(chosen)} replicas whole?", values)
-    report = operation.forget_all(chosen, request, notify)
+    with showing_refused_plan(output):
+        report = operation.forget_all(chosen, request, notify)
     return show_change(report, output, is_dry_run=request.dry_run) or report.exit_code
 
 

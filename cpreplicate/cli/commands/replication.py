@@ -265,6 +265,8 @@ def watch(
         raise click.UsageError("--name is of one job: it needs a SOURCE")
     if not follow.finds_jobs and values["shard"] != WHOLE:
         raise click.UsageError("--shard divides many jobs: it needs --flink or --jobs-under")
+    if not follow.finds_jobs and values["forget_ended"] is not None:
+        raise click.UsageError("--forget-ended is of many jobs: it needs --flink or --jobs-under")
     one = None if follow.finds_jobs else OneJob(request, wait_for_source, notify)
     if one is None:
         follow.refuse_no_jobs(request)
@@ -280,6 +282,7 @@ def watch(
         follow.retire_after,
         coverage=discovery.coverage,
         one=one,
+        lists_sources=not follow.asks_flink,
     )
 
 

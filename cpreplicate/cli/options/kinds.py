@@ -71,6 +71,7 @@ class Kind:
 _PROPERTY_NAME = re.compile(r"[^\s:=]+")
 _DIGITS = 18  # of a number of files
 _SHORTEST_PAUSE = 0.01  # seconds
+_SHORTEST_AGE = 3600.0  # seconds
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{3}(\d{3})?)?)?(Z|[+-]\d\d:\d\d)?")
 _MASTER = re.compile(r"yarn|local(-cluster)?(\[|$)|spark://|k8s://")
 _SHARD = re.compile("([0-9]{1,4})/([0-9]{1,4})")
@@ -124,6 +125,16 @@ def pause(text: str) -> float:
     if (waited := seconds(text)) < _SHORTEST_PAUSE:
         raise click.BadParameter(f"{text}: must be longer than 0 s, and at least 10ms")
     return waited
+
+
+def age(text: str) -> float:
+    """Return the seconds of an age after which something is removed.
+
+    Raises `click.BadParameter`, also for less than an hour: a unit may have been left out.
+    """
+    if (asked := seconds(text)) < _SHORTEST_AGE:
+        raise click.BadParameter(f"{text}: must be at least 1h. Of days, write 30d")
+    return asked
 
 
 def share(text: str) -> float:
@@ -332,6 +343,7 @@ RATE = Kind(
 )
 TIME = _number("time", "TIME", seconds)
 PAUSE = _number("time", "TIME", pause)
+AGE = _number("time", "TIME", age)
 JOB_NAME = Kind("name", "NAME", _job_name)
 INSTANT = Kind("time", "TIME", instant)
 SIZE = _number("size", "SIZE", size)

@@ -134,6 +134,19 @@ SERVICE = (
         metavar="NAMESPACE",
     ),
     service(
+        "sweep-every",
+        "How often to look for orphans in the replicas of the jobs, and for replicas of"
+        " --forget-ended. 0s: never sweep.",
+        kinds.TIME,
+        default="24h",
+    ),
+    service(
+        "forget-ended",
+        "Remove replicas in TARGET_ROOT of jobs that have ended, and whose newest checkpoint is"
+        " older, such as 30d: those that `forget --all --ended` would remove.",
+        kinds.AGE,
+    ),
+    service(
         "max-lag", "The largest lag with which --heartbeat is called.", kinds.TIME, default="15m"
     ),
 )

@@ -26,6 +26,12 @@ MAX_SWEPT = replace(
     help="Do nothing, and exit with 6, if there are more orphans, or if they are a larger share of"
     " the files.",
 )
+MAX_FORGOTTEN = replace(
+    MAX_DELETE,
+    help="Do nothing, and exit with 6, if more files would be removed, of all replicas together, or"
+    " a larger share of those that they and the replicas which stay have. Of one replica, any share"
+    " is all.",
+)
 AS_OF = basic(
     "as-of",
     "Promote the newest checkpoint completed by TIME: 2026-11-24T03:00Z, UTC without a zone.",
@@ -190,6 +196,7 @@ FORGET = (
         " it, nothing of such a replica is removed.",
         fills="leaves_others",
     ),
+    MAX_FORGOTTEN,
     basic("yes", "Do not ask before replicas are removed."),
     *jobmanagers("forget", "Refuse a replica from which a job of this JobManager was restored."),
 )
@@ -294,7 +301,7 @@ STATUS = (
     ),
     basic(
         "orphans",
-        "Count the orphans and their bytes. Lists every directory of each replica, and reads its"
-        " _metadata and its manifests.",
+        "Count the orphans and their bytes, and those of all files. Lists every directory of each"
+        " replica, and reads its _metadata and its manifests.",
     ),
 )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cpreplicate.operations.jobs.policy import OneJob
     from cpreplicate.operations.jobs.service import Service, ServiceSettings
     from cpreplicate.operations.jobs.snapshots import SnapshotCounts
+    from cpreplicate.operations.replicas.housekeeping import Housekeeper, HousekeepingCounts
     from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.output import Form, Listing
     from cpreplicate.runners import ExecutionOptions
@@ -195,6 +196,8 @@ class ServiceOptions:
     heartbeat: str | None
     kubernetes_snapshots: str | None
     max_lag: float
+    sweep_every: float
+    forget_ended: float | None
 
     def settings(
         self, interval: float, retire_after: float | None, is_for_one: bool
@@ -217,8 +220,11 @@ def run_service(
     notify_service: Callable[[Service], None] = lambda _service: None,
     coverage: Coverage | None = None,
     one: OneJob | None = None,
+    lists_sources: bool = True,
 ) -> None:
     """Run a service until this process is stopped, or until the policy of `one` job ends it.
+
+    `lists_sources`: jobs are found by their directories, not by JobManagers.
 
     Raises `UsageError` for wrong options, and the failure with which the policy ends it. SIGTERM
     and SIGHUP are no failure: they end it with the exit code of the signal.
@@ -244,7 +250,10 @@ def run_service(
             discovery, runners, executor, settings, narrate, warn, show, coverage, one
         )
         notify_service(service)
-        each_turn = _observed(service, options, values["shard"], stack)
+        keeper = stack.enter_context(
+            _housekeeper(service, options, values["shard"], lists_sources, sides, execution)
+        )
+        each_turn = _observed(service, options, values["shard"], stack, keeper.counts)
         # the service ends by itself when its grace is over
         signals.stop_within(options.grace * _MORE_THAN_GRACE)
         try:
@@ -306,7 +315,11 @@ def _outcome(jobs: Collection[Observation]) -> str:
 
 
 def _observed(
-    service: Service, options: ServiceOptions, shard: Shard, stack: ExitStack
+    service: Service,
+    options: ServiceOptions,
+    shard: Shard,
+    stack: ExitStack,
+    housekeeping: Callable[[], HousekeepingCounts],
 ) -> Callable[[], None]:
     """Serve the metrics, and return what sends the heartbeat when it is called each turn."""
     from cpreplicate.output.log import narrate, write_warning
@@ -330,6 +343,7 @@ def _observed(
                 counts,
                 lambda: (shard, service.target_roots()),
                 service.clock,
+                housekeeping,
             )
         )
         narrate(f"metrics and probes at http://{served}")
@@ -346,6 +360,24 @@ def _observed(
             heartbeat.update(service.observations())
 
     return _every(_HEARTBEAT_PAUSE, beat, service.clock)
+
+
+def _housekeeper(
+    service: Service,
+    options: ServiceOptions,
+    shard: Shard,
+    lists_sources: bool,
+    sides: Sides,
+    execution: ExecutionOptions,
+) -> Housekeeper:
+    """Return what sweeps and forgets replicas of a service while its context lasts."""
+    from cpreplicate.operations.replicas.housekeeping import Housekeeper, HousekeepingSettings
+    from cpreplicate.output.log import narrate, write_warning
+
+    settings = HousekeepingSettings(
+        options.sweep_every, options.forget_ended, shard, lists_sources, sides, execution
+    )
+    return Housekeeper(service, settings, narrate, write_warning, service.clock)
 
 
 def _kept_in_kubernetes(

@@ -27,7 +27,7 @@ from cpreplicate.operations.jobs.policy import KeepTrying, Policy
 from cpreplicate.operations.jobs.repeated_lines import RepeatedLines
 from cpreplicate.operations.jobs.restore_point import RestorePoint, restore_point, selected
 from cpreplicate.operations.jobs.schedule import Ending, Load, Schedule, Wanted
-from cpreplicate.operations.jobs.state import JobState, Life
+from cpreplicate.operations.jobs.state import Followed, JobState, Life
 from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage.waiting.cancellation import cancellable
 from cpreplicate.storage.waiting.side_call import Executor, SideCall, all_ended, in_thread
@@ -151,6 +151,27 @@ class Service:
         if not restorable:
             return running or found
         return [max(restorable, key=lambda state: state.restorable_since)]
+
+    def followed(self) -> list[Followed]:
+        """Return the jobs and their replicas, for what is done with these beside the syncs."""
+        with self._lock:
+            return [state.followed for state in self._followed.values()]
+
+    def forgot(self, replica: str) -> None:
+        """Record that a replica was removed, so that no job is started from it any more."""
+        with self._lock:
+            for state in self._followed.values():
+                if state.observation.replica == replica:
+                    state.forgot()
+            former = self._former.items()
+            self._former = {
+                life: state for life, state in former if state.observation.replica != replica
+            }
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the service ends: what is done beside the syncs ends, too."""
+        return self._is_stopping
 
     def target_roots(self) -> Collection[str]:
         """Return into which TARGET_ROOTs the jobs of all shards are replicated."""

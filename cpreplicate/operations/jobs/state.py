@@ -16,6 +16,7 @@ from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.repeated_lines import RepeatedLines
 from cpreplicate.operations.sync.place import likely_root
 from cpreplicate.operations.sync.put_off import Backlog
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.savepoints import LastSavepoint
 from cpreplicate.storage import Transient
 
@@ -26,6 +27,20 @@ class Life(NamedTuple):
     name: str
     target_root: str
     directory: str
+
+
+class Followed(NamedTuple):
+    """A job of a service, and its replica, for what is done with that beside the syncs.
+
+    `has_checkpoint`: its source holds one, or nobody has looked yet. `is_in_step`: the replica was
+    replicated, and nothing has failed since.
+    """
+
+    label: str
+    replica: str
+    request: SyncRequest
+    has_checkpoint: bool
+    is_in_step: bool
 
 
 class JobState:
@@ -72,6 +87,19 @@ class JobState:
         """When that was completed at the source, in seconds since the epoch; 0 if not known."""
         seen = self.observation.restore_state
         return (seen.completed if seen is not None else None) or 0.0
+
+    @property
+    def followed(self) -> Followed:
+        """What is known of the job and its replica now."""
+        seen = self.observation
+        has_checkpoint = seen.looked is None or seen.source_newest is not None
+        is_in_step = self.done is not None and seen.last_exit_code == 0 and not seen.is_sealed
+        return Followed(self.label, seen.replica, self.job.request, has_checkpoint, is_in_step)
+
+    def forgot(self) -> None:
+        """Record that the replica was removed: nothing can be started from it any more."""
+        self.done = None
+        self.observation.restore_state = self.observation.replica_newest = None
 
     def update(self, job: Job) -> None:
         """Take over what discovery found."""

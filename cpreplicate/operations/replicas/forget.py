@@ -8,20 +8,27 @@ unless the operator states that.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.notify import Notify, named
+from cpreplicate.core.notify import Notify, named, silent
+from cpreplicate.core.plan import Cap
 from cpreplicate.core.retention import Retention
-from cpreplicate.errors import CpreplicateError, MetadataError, NotThere, Refused, UsageError
+from cpreplicate.errors import (
+    CpreplicateError,
+    MetadataError,
+    NotThere,
+    Refused,
+    TooManyDeletes,
+    UsageError,
+)
 from cpreplicate.flink.control import FlinkControl
 from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
 from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.change.target_root import refuse_no_replica
-from cpreplicate.operations.replicas.lives import Life, Named, life_of, read_names
+from cpreplicate.operations.replicas.lives import read_names
 from cpreplicate.operations.replicas.replica_status import ReplicaStatus
 from cpreplicate.operations.replicas.replicas import ReplicaRef
 from cpreplicate.operations.replicas.status import status
@@ -33,7 +40,6 @@ from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
 
-AT_ONCE = 16  # replicas that are examined: most of the time each waits for a storage
 _DAY = 24 * 3600
 RemovalOutcome = Literal["removed", "can be removed", "stays", "failed"]
 Refuse = Callable[[str], object]
@@ -46,7 +52,8 @@ class ForgetRequest:
     `ended`: only those whose job has ended, as a later life of it and its source show. `older_than`
     is in seconds: only those whose newest checkpoint was completed before that. With `last_point`
     also the newest point of a job, for one replica only. `leaves_others`: what is not
-    cpreplicate's stays, else nothing of such a replica is removed. `refuse` raises for a replica
+    cpreplicate's stays, else nothing of such a replica is removed. `max_delete` is how many files
+    may be removed at most, of all replicas together. `refuse` raises for a replica
     from which a job runs.
     """
 
@@ -54,6 +61,7 @@ class ForgetRequest:
     older_than: float | None = None
     last_point: bool = False
     leaves_others: bool = False
+    max_delete: Cap | None = None
     dry_run: bool = False
     lock_wait: float = 0.0
     sides: Sides = field(default=Sides())
@@ -63,18 +71,26 @@ class ForgetRequest:
 
 @dataclass(frozen=True)
 class JobRemoval(JobResult[RemovalOutcome]):
-    """What became of a replica; `why` is why it may be removed, or why it stays."""
+    """What became of a replica; `why` is why it may be removed, or why it stays.
+
+    `held` is how many files its newest checkpoint has, if it stays.
+    """
 
     replica: str
     why: str
     removal: Removal | None = None
+    held: int = 0
 
 
 @dataclass(frozen=True)
 class RemovalOfAll(JobResults[JobRemoval]):
-    """What became of each replica: those that failed first, then those that were removed."""
+    """What became of each replica: those that failed first, then those that were removed.
+
+    `refused` is why none is removed, None if that is not refused.
+    """
 
     is_dry_run: bool
+    refused: str | None = None
 
 
 class Candidate(NamedTuple):
@@ -87,13 +103,6 @@ class Candidate(NamedTuple):
     checkpoint: str | None
     why: str
     later: str | None = None
-
-
-class _Seen(NamedTuple):
-    """What was seen of a replica; the `life` of its job is None if it cannot be read."""
-
-    row: ReplicaStatus
-    life: Life | None
 
 
 def refuse_no_whole_replica(root: str, side: Side) -> None:
@@ -154,9 +163,9 @@ def candidate(replica: str, request: ForgetRequest) -> Candidate:
     sides = request.sides
     refuse_no_whole_replica(replica, sides.target)
     seen = _seen([replica, *_namesakes(replica, sides.target)], sides)
-    if not seen or seen[0].row.observed.replica != replica:
+    if not seen or seen[0].observed.replica != replica:
         return Candidate(replica, None, "nothing but its directory is left")
-    chosen = _decided(seen[0], seen[1:], request)
+    chosen = _decided(seen[0], _copies(seen), request)
     if isinstance(chosen, str):
         raise Refused(f"{replica} stays as it is: {chosen}. Nothing was removed")
     return chosen
@@ -165,7 +174,12 @@ def candidate(replica: str, request: ForgetRequest) -> Candidate:
 def forget(chosen: Candidate, request: ForgetRequest, notify: Notify) -> Removal:
     """Remove a replica, or with `dry_run` return what would be removed. Raises as `remove`."""
     asked = RemovalRequest(
-        chosen.replica, request.leaves_others, request.lock_wait, request.sides, request.execution
+        chosen.replica,
+        request.leaves_others,
+        request.max_delete,
+        request.lock_wait,
+        request.sides,
+        request.execution,
     )
 
     def allow(replica: Replica, state: State) -> None:
@@ -182,13 +196,50 @@ def candidates(replicas: Sequence[str], request: ForgetRequest) -> list[JobRemov
     if request.last_point:
         raise UsageError("--last-point is for one replica, which is given by its path or id")
     seen = _seen(replicas, request.sides)
-    return [_one_of_many(each, _others(each, seen), request) for each in seen]
+    copies = _copies(seen)
+    return [_one_of_many(each, copies, request) for each in seen]
+
+
+def overdue(
+    replicas: Sequence[str], request: ForgetRequest, is_left: Callable[[ReplicaStatus], bool]
+) -> list[JobRemoval | Candidate]:
+    """Return as `candidates` those that are older than `older_than`, and are not left out."""
+    seen = _seen(replicas, request.sides)
+    copies = _copies(seen)
+    return [
+        _one_of_many(row, copies, request)
+        for row in seen
+        if _is_older(row, request) and not is_left(row)
+    ]
 
 
 def forget_all(
     chosen: Sequence[JobRemoval | Candidate], request: ForgetRequest, notify: Notify
 ) -> RemovalOfAll:
-    """Remove replicas, one after the other. What fails is in its result."""
+    """Remove replicas, one after the other. What fails is in its result.
+
+    With `max_delete`, all are listed before. Raises `TooManyDeletes` beyond it.
+    """
+    cap, uncapped = request.max_delete, replace(request, max_delete=None)
+    if cap is not None:
+        found = _all_forgotten(chosen, replace(uncapped, dry_run=True), silent)
+        _refuse_too_many(found, cap)
+        if request.dry_run:
+            return found
+    return _all_forgotten(chosen, uncapped, notify)
+
+
+def _refuse_too_many(found: RemovalOfAll, cap: Cap) -> None:
+    files = sum(each.removal.files for each in found.jobs if each.removal is not None)
+    held = files + sum(each.held for each in found.jobs)
+    if not cap.allows(files, held):
+        refused = removal.too_many(files, held, cap)
+        raise TooManyDeletes(refused, replace(found, refused=refused))
+
+
+def _all_forgotten(
+    chosen: Sequence[JobRemoval | Candidate], request: ForgetRequest, notify: Notify
+) -> RemovalOfAll:
     stay = [each for each in chosen if isinstance(each, JobRemoval)]
     going = [each for each in chosen if isinstance(each, Candidate)]
     done = [_forgotten(each, request, notify) for each in going]
@@ -235,43 +286,31 @@ def _namesakes(replica: str, side: Side) -> list[str]:
     return [each.replica for each in known if each.record is not None and each.record.name == name]
 
 
-def _seen(replicas: Sequence[str], sides: Sides) -> list[_Seen]:
+def _seen(replicas: Sequence[str], sides: Sides) -> tuple[ReplicaStatus, ...]:
     """Return what is there of these replicas, in this order. Sources are asked for seconds only."""
     refs = [ReplicaRef(replica, is_found=True) for replica in replicas]
-    rows = status(refs, sides, is_urgent=True).replicas
-    with ThreadPoolExecutor(AT_ONCE, "lives") as pool:
-        return list(pool.map(lambda row: _Seen(row, _life(row, sides.target)), rows))
+    return status(refs, sides, is_urgent=True).replicas
 
 
-def _life(row: ReplicaStatus, side: Side) -> Life | None:
-    try:
-        found = Named(row.observed.replica, row.recorded)
-        return life_of(found, side, row.observed.source_newest)
-    except (CpreplicateError, OSError):
-        return None
-
-
-def _others(one: _Seen, seen: Sequence[_Seen]) -> list[_Seen]:
-    """Return the other replicas of the same name; one without a name has none."""
-    if one.row.recorded is None:
-        return []
-    name = one.row.recorded.name
-    return [
-        each
-        for each in seen
-        if each is not one and each.row.recorded is not None and each.row.recorded.name == name
-    ]
+def _copies(seen: Iterable[ReplicaStatus]) -> Mapping[str, list[str]]:
+    """Return the replicas by their replica ids: of several with one, some are copies."""
+    found: dict[str, list[str]] = {}
+    for row in seen:
+        if row.life is not None and row.life.replica_id is not None:
+            found.setdefault(row.life.replica_id, []).append(row.observed.replica)
+    return found
 
 
 def _one_of_many(
-    one: _Seen, others: Sequence[_Seen], request: ForgetRequest
+    row: ReplicaStatus, copies: Mapping[str, list[str]], request: ForgetRequest
 ) -> JobRemoval | Candidate:
-    replica = one.row.observed.replica
-    reason = _keeps_points(one.row, request)
-    chosen = reason or _decided(one, others, request)
+    replica = row.observed.replica
+    reason = _keeps_points(row, request)
+    chosen = reason or _decided(row, copies, request)
     if isinstance(chosen, Candidate):
         return chosen
-    return JobRemoval(uri.name(replica), "stays", replica, chosen)
+    held = row.totals.files if row.totals is not None else 0
+    return JobRemoval(uri.name(replica), "stays", replica, chosen, held=held)
 
 
 def _keeps_points(row: ReplicaStatus, request: ForgetRequest) -> str | None:
@@ -282,30 +321,32 @@ def _keeps_points(row: ReplicaStatus, request: ForgetRequest) -> str | None:
     return f"it keeps points ({kept.short}), and no --older-than was given"
 
 
-def _decided(one: _Seen, others: Sequence[_Seen], request: ForgetRequest) -> Candidate | str:
+def _decided(
+    row: ReplicaStatus, copies: Mapping[str, list[str]], request: ForgetRequest
+) -> Candidate | str:
     """Return a replica that may be removed, or why it stays."""
-    row, life = one
-    reason = next(_reasons(one, others, request), None)
+    reason = next(_reasons(row, copies, request), None)
     if reason is not None:
         return reason
-    later = _later(life, others)
+    later, replica = row.later_life, row.observed.replica
     if later is not None:
         why = f"{later.named.job} is a later life of its job, and holds {later.checkpoint}"
-        return Candidate(row.observed.replica, row.checkpoint, why, later.named.replica)
+        return Candidate(replica, row.checkpoint, why, later.named.replica)
     if row.checkpoint is None:
-        return Candidate(row.observed.replica, None, "it holds no checkpoint")
-    return Candidate(row.observed.replica, row.checkpoint, "--last-point was given")
+        return Candidate(replica, None, "it holds no checkpoint")
+    return Candidate(replica, row.checkpoint, "--last-point was given")
 
 
-def _reasons(one: _Seen, others: Sequence[_Seen], request: ForgetRequest) -> Iterator[str]:
+def _reasons(
+    row: ReplicaStatus, copies: Mapping[str, list[str]], request: ForgetRequest
+) -> Iterator[str]:
     """Yield why a replica stays."""
-    row, life = one
+    later = row.later_life
     if row.sealed is not None:
         yield f"it is sealed {row.sealed}, so a job may use its files"
-    if row.observed.last_error is not None or life is None:
+    if row.observed.last_error is not None or row.life is None:
         yield row.observed.last_error or "when its job completed checkpoints cannot be read"
-    later = _later(life, others)
-    if request.ended and (reason := _runs(row, later)) is not None:
+    if request.ended and (reason := _runs(row)) is not None:
         yield f"whether its job has ended is not known: {reason}"
     if request.older_than is not None and not _is_older(row, request):
         days = request.older_than / _DAY
@@ -316,47 +357,20 @@ def _reasons(one: _Seen, others: Sequence[_Seen], request: ForgetRequest) -> Ite
             f"{_named(row)}, and no replica in the same TARGET_ROOT is known to be of a later life"
             " of that job and to hold one"
         )
-    copies = [each for each in others if each.life is not None and _is_copy(each.life, life)]
-    if copies:
-        yield (
-            f"{copies[0].row.observed.replica} has the same replica id, so one is a copy of the"
-            " other, and may reference its files"
-        )
+    of_id = copies.get(row.life.replica_id or "", []) if row.life is not None else []
+    for other in of_id:
+        if other != row.observed.replica:
+            yield (
+                f"{other} has the same replica id, so one is a copy of the other, and may reference"
+                " its files"
+            )
 
 
 def _named(row: ReplicaStatus) -> str:
     return f" {row.recorded.name}" if row.recorded is not None else ", of which no name is recorded"
 
 
-def _is_copy(other: Life, life: Life | None) -> bool:
-    return life is not None and None is not other.replica_id == life.replica_id
-
-
-def _later(life: Life | None, others: Sequence[_Seen]) -> Life | None:
-    """Return the newest later life of a job that has a point to go back to, None without one.
-
-    It began after the last checkpoint of this one, and its source has the same root: else it may be
-    another job of the same name.
-    """
-    found = [
-        each.life
-        for each in others
-        if life is not None
-        and each.life is not None
-        and _has_point(each.row)
-        and each.life.roots & life.roots
-        and each.life.begin > life.last
-    ]
-    return max(found, key=lambda each: each.end, default=None)
-
-
-def _has_point(row: ReplicaStatus) -> bool:
-    """Return whether nothing is known that is in the way of a promotion, but for a run at work."""
-    is_readable = row.observed.last_error is None and row.refusal is None
-    return is_readable and row.checkpoint is not None and not row.is_damaged
-
-
-def _runs(row: ReplicaStatus, later: Life | None) -> str | None:
+def _runs(row: ReplicaStatus) -> str | None:
     """Return why it is not known that the job of a replica has ended, None if it has.
 
     It has if its source answers, and has no checkpoint, or none since a later life began.
@@ -364,7 +378,7 @@ def _runs(row: ReplicaStatus, later: Life | None) -> str | None:
     if not row.is_source_known:
         return f"its source does not answer: {row.source_error}"
     newest = row.observed.source_newest
-    if newest is None or (later is not None and newest.is_dated):
+    if newest is None or (row.later_life is not None and newest.is_dated):
         return None
     return "its source holds a checkpoint, and no later life is known to have begun since"
 
@@ -377,6 +391,10 @@ def _is_older(row: ReplicaStatus, request: ForgetRequest) -> bool:
         age = row.age(now)
         return age is not None and age > request.older_than
     replica = Replica(row.observed.replica, request.sides.target)
-    files = {name: file for name, file in replica.own_files().items() if name[:5] != lease.NAME}
+    try:
+        own = replica.own_files()
+    except (CpreplicateError, OSError):
+        return False
+    files = {name: file for name, file in own.items() if name[:5] != lease.NAME}
     times = [file.dated for file in files.values()]
     return all(time_ is not None and now - time_ > (request.older_than or 0) for time_ in times)

@@ -102,15 +102,13 @@ def read_names(places: Sequence[str], side: Side) -> list[Named]:
         return runner.map(read, places, places)
 
 
-def life_of(named: Named, side: Side, at_source: Newest | None = None) -> Life:
+def life_of(named: Named, side: Side) -> Life:
     """Return when the job of a replica completed checkpoints. Costs some listings and reads.
-
-    `at_source` is the newest checkpoint that its source was seen to have, if it was seen.
 
     Raises `Refused` if that cannot be read: without it, no replica of the name is the newest.
     """
     try:
-        return _read_life(named, side)._replace(at_source=at_source)
+        return _read_life(named, side)
     except Transient:
         raise
     except (CpreplicateError, OSError) as error:
@@ -121,10 +119,16 @@ def life_of(named: Named, side: Side, at_source: Newest | None = None) -> Life:
 
 
 def _read_life(named: Named, side: Side) -> Life:
-    """Return the life of a job; what has no recorded completion has the time of its `_metadata`."""
-    replica, marker = Replica(named.replica, side), read_marker(side, named.replica)
+    replica = Replica(named.replica, side)
+    return life_in(named, replica, read_marker(side, named.replica), census.take(replica))
+
+
+def life_in(named: Named, replica: Replica, marker: Marker | None, found: Census) -> Life:
+    """Return the life of a job, of which `found` are the checkpoints.
+
+    What has no recorded completion has the time of its `_metadata`, which is listed.
+    """
     roots, id_ = _roots(marker), marker.replica_id if marker is not None else None
-    found = census.take(replica)
     if found.newest is None:
         return Life(named, math.inf, -math.inf, None, roots, replica_id=id_)
     times = {name: _completed(replica, found, name) for name in found.own}

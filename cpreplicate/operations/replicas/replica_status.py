@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpreplicate.core.retention import Stated
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.kafka.positions import CheckpointPositions
+from cpreplicate.operations.replicas.lives import Life
 from cpreplicate.protocol.job_record import JobRecord
 from cpreplicate.protocol.lease import Holder
 from cpreplicate.protocol.manifest import Totals
@@ -41,7 +43,9 @@ class ReplicaStatus:
     `retention` is which points it keeps, as it records that, and `retention_error` why that is not
     known. `derived` are the checkpoints that `rebase` wrote in it. `savepoint` is the URI of the
     savepoint that `checkpoint` is, None of another one. What was not looked for, or is
-    not there, is None.
+    not there, is None. `life` is when its job completed checkpoints, None if that cannot be read,
+    and `later_life` the newest of its later lives that have a point to go back to. `stored` is how
+    many bytes all its files take.
     """
 
     job: str
@@ -70,6 +74,28 @@ class ReplicaStatus:
     retention: Stated | None = None
     retention_error: str | None = None
     savepoint: str | None = None
+    life: Life | None = None
+    later_life: Life | None = None
+    stored: int | None = None
+
+    @property
+    def has_point(self) -> bool:
+        """Whether nothing is known that is in the way of a promotion, but for a run at work."""
+        is_readable = self.observed.last_error is None and self.refusal is None
+        return is_readable and self.checkpoint is not None and not self.is_damaged
+
+    def is_later(self, than: ReplicaStatus) -> bool:
+        """Return whether this is of a later life of a job, and has a point to go back to.
+
+        It began after the last checkpoint of that one, and its source has the same root: else it
+        may be another job of the same name.
+        """
+        name, life, former = self.recorded and self.recorded.name, self.life, than.life
+        if name is None or than.recorded is None or name != than.recorded.name:
+            return False
+        if life is None or former is None or not self.has_point or self is than:
+            return False
+        return bool(life.roots & former.roots) and life.begin > former.last
 
     @property
     def unready(self) -> str | None:
@@ -137,3 +163,19 @@ class FleetStatus:
         if self.max_lag is None:
             return ()
         return tuple(each for each in self.replicas if each.is_lagging(self.max_lag, self.now))
+
+    @property
+    def of_earlier_lives(self) -> tuple[ReplicaStatus, ...]:
+        """The replicas of jobs that have a later life with a point to go back to."""
+        return tuple(each for each in self.replicas if each.later_life is not None)
+
+
+def bytes_of(rows: Iterable[ReplicaStatus]) -> int:
+    """Return the bytes of replicas: of all their files if those were listed.
+
+    Else they are those of their newest checkpoints.
+    """
+    return sum(
+        row.stored if row.stored is not None else row.totals.bytes if row.totals is not None else 0
+        for row in rows
+    )

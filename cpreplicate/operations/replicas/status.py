@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from cpreplicate.core import uri
@@ -22,6 +23,7 @@ from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.kafka import check as kafka_check
 from cpreplicate.operations.kafka.check import Kafka
 from cpreplicate.operations.kafka.positions import positions_in
+from cpreplicate.operations.replicas.lives import Named, life_in
 from cpreplicate.operations.replicas.replica_status import FleetStatus, Orphans, ReplicaStatus
 from cpreplicate.operations.replicas.replicas import ReplicaRef, left_out
 from cpreplicate.operations.replicas.source_look import (
@@ -75,13 +77,28 @@ def status(
         is_read = with_positions or kafka is not None
         examination = _Examination(sides, with_orphans, with_source, is_read, is_urgent, notify)
         rows = runner.map(examination, replicas, places)
-    found = FleetStatus(tuple(row for row in rows if row is not None), time.time(), max_lag)
+    seen = _with_later_lives([row for row in rows if row is not None])
+    found = FleetStatus(tuple(seen), time.time(), max_lag)
     if kafka is None:
         return found
     found = _with_kafka(found, kafka)
     if with_positions:
         return found
     return replace(found, replicas=tuple(replace(row, positions=None) for row in found.replicas))
+
+
+def _with_later_lives(rows: Sequence[ReplicaStatus]) -> Iterator[ReplicaStatus]:
+    """Yield the rows, with the newest of the later lives of their jobs that have a point."""
+    points: dict[str | None, list[ReplicaStatus]] = {}
+    for row in rows:
+        if row.recorded is not None and row.life is not None and row.has_point:
+            points.setdefault(row.recorded.name, []).append(row)
+    for of_name in points.values():
+        of_name.sort(key=lambda row: row.life.end if row.life is not None else 0.0, reverse=True)
+    for row in rows:
+        of_name = points.get(row.recorded and row.recorded.name, [])
+        later = (each.life for each in of_name if each.is_later(row))
+        yield replace(row, later_life=next(later, None))
 
 
 def _with_kafka(found: FleetStatus, kafka: Kafka) -> FleetStatus:
@@ -135,7 +152,7 @@ class _Examination:
             is_there = bool(own)
             row = _with_replica(row, replica, own) if is_there else row
             if is_there and self.with_orphans:
-                row = replace(row, orphans=_orphans(replica))
+                row = _with_orphans(row, replica)
             if self.with_positions and row.checkpoint is not None:
                 row = replace(row, positions=positions_in(replica, row.checkpoint))
         except (CpreplicateError, OSError) as error:
@@ -144,9 +161,9 @@ class _Examination:
             return None
         look = self._look(observed, ref.allow_older)
         observed.source_newest = look.newest
-        return replace(
-            row, source_error=look.error, is_source_known=look.is_known, is_there=is_there
-        )
+        life = row.life and row.life._replace(at_source=look.newest)
+        known = replace(row, source_error=look.error, is_source_known=look.is_known, life=life)
+        return replace(known, is_there=is_there)
 
     def _is_replicable(self, ref: ReplicaRef) -> bool:
         """Return whether a replica that is not there could be: of a job with a checkpoint."""
@@ -197,6 +214,7 @@ def _with_replica(
     sealed = seal.read(replica) if seal.NAME in own else None
     observed.is_sealed = sealed is not None
     reason = unready(replica, Held(found, marker, not (children or own), tuple(links), sealed))
+    recorded = read_job_record(replica.side, replica.root) if job_record.NAME in own else None
     holder = lease.holder(replica.root, replica.side) if lease.NAME in own else None
     observed.is_lease_held = holder is not None and not holder.is_stale
     retention, retention_error = shown_retention(replica, own)
@@ -213,8 +231,10 @@ def _with_replica(
         has_links=bool(links),
         derived=found.derived,
         refusal=None if reason is None else str(reason),
-        recorded=read_job_record(replica.side, replica.root) if job_record.NAME in own else None,
+        recorded=recorded,
     )
+    with suppress(CpreplicateError, OSError):  # else it is not known
+        row = replace(row, life=life_in(Named(replica.root, recorded), replica, marker, found))
     if newest is None:
         replaced = [name for name in found.unrecorded if f"{name}{RECORD_SUFFIX}" in own]
         if replaced:
@@ -294,7 +314,11 @@ def _unfinished(own: Mapping[str, FileStatus], newest: str | None) -> float | No
     return max((time for time in times if time > completed), default=None)
 
 
-def _orphans(replica: Replica) -> Orphans:
-    """Return the orphans. Costs a listing of every directory, and a read of every manifest."""
+def _with_orphans(row: ReplicaStatus, replica: Replica) -> ReplicaStatus:
+    """Return a row with the orphans, and the bytes of all files.
+
+    Costs a listing of every directory, and a read of every manifest.
+    """
     found = orphans.find(replica, orphans.examine(replica), time.time(), with_trash=False)
-    return Orphans(len(found.orphans), total(found.orphans))
+    counted = Orphans(len(found.orphans), total(found.orphans))
+    return replace(row, orphans=counted, stored=found.bytes)

@@ -24,7 +24,16 @@ from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import MetadataError, Refused
 from cpreplicate.operations.change.change import some
 from cpreplicate.operations.upkeep.tree import LAID_OUT, NOT_OURS, Tree, tree_of
-from cpreplicate.protocol import json_files, lease, manifest, needed, ownership, replica_state, seal
+from cpreplicate.protocol import (
+    journal,
+    json_files,
+    lease,
+    manifest,
+    needed,
+    ownership,
+    replica_state,
+    seal,
+)
 from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX
 from cpreplicate.protocol.journal import Journal
 from cpreplicate.protocol.ledger import Ledger
@@ -49,7 +58,8 @@ _OTHER_LENGTH = "it has another length than cpreplicate wrote"
 class Found:
     """The orphans of a replica, and what else is under it.
 
-    `files` is how many files it has in all. `left` is path to why it is not touched. `directories`
+    `files` is how many files it has in all but for `.cpreplicate/`, and `bytes` what all of them
+    take. `left` is path to why it is not touched. `directories`
     hold only orphans.
     """
 
@@ -59,6 +69,7 @@ class Found:
     trash: tuple[Action, ...]
     left: Mapping[str, str]
     directories: tuple[str, ...]
+    bytes: int = 0
 
 
 def find(replica: Replica, state: State, before: float, with_trash: bool) -> Found:
@@ -93,7 +104,30 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
     files_of_replica = sum(path.partition("/")[0] != OWN for path in tree.files)
     files_of_replica += sum(map(len, tree.needed.values()))
     emptied = tuple(_emptied(tree, {orphan.target for orphan in orphans}, trash))
-    return Found(names, files_of_replica, tuple(orphans), trash, tree.left, emptied)
+    return Found(
+        names, files_of_replica, tuple(orphans), trash, tree.left, emptied, _bytes_of(tree)
+    )
+
+
+def _bytes_of(tree: Tree) -> int:
+    listed = sum(status.length for status in tree.files.values())
+    return listed + sum(int(each.bytes.sum()) for each in tree.needed.values())
+
+
+def has_traces(replica: Replica, before: float) -> bool:
+    """Return whether `.cpreplicate/` shows that runs left files that a sweep may remove.
+
+    These are older journals, and records of checkpoints that are not there. Costs the listings of
+    that directory, of the replica and of each checkpoint.
+    """
+    own = replica.own_files()
+    names = tuple(replica.committed_names())
+    journals = set(journal.names(own))
+    return any(
+        (name in journals or why_orphan(f"{OWN}/{name}", names, ()) is not None)
+        and _is_older(f"{OWN}/{name}", status, before)
+        for name, status in own.items()
+    )
 
 
 def _unproven(tree: Tree, ledger: Ledger) -> dict[str, str]:

@@ -24,8 +24,9 @@ from cpreplicate.core.placement import (
     checkpoint_of,
     is_replica_path,
 )
+from cpreplicate.core.plan import Cap
 from cpreplicate.core.tables import Lengths
-from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, Sealed
+from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, Sealed, TooManyDeletes
 from cpreplicate.operations.change.change import Change, opened, some
 from cpreplicate.operations.change.probe import refuse_held, try_opened
 from cpreplicate.operations.upkeep import orphans
@@ -66,10 +67,12 @@ class RemovalRequest:
     """Which replica to remove.
 
     With `leaves_others` what is not cpreplicate's in it stays there, else nothing is removed then.
+    `max_delete` is how many files may be removed at most, None for any number.
     """
 
     replica: str
     leaves_others: bool = False
+    max_delete: Cap | None = None
     lock_wait: float = 0.0
     sides: Sides = field(default=Sides())
     execution: ExecutionOptions = field(default=ExecutionOptions())
@@ -81,7 +84,7 @@ class Removal:
 
     The files are those of checkpoints, `_metadata` included. `others` is path to why a file is not
     cpreplicate's and stays. `why` is why it may be removed. `runner` is None as long as nothing was
-    removed.
+    removed. `refused` is why nothing is removed, None if that is not refused.
     """
 
     replica: str
@@ -93,6 +96,7 @@ class Removal:
     done: bool = False
     runner: str | None = None
     seconds: float = 0.0
+    refused: str | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,7 @@ def check(request: RemovalRequest, allow: Allow) -> Removal:
     if not request.lock_wait:
         refuse_held(replica)
     report = _report(replica, state, _checked(replica, state, request))
+    _refuse_too_many(report, request)
     try_opened(replica, state, "forget", lambda _line: None)
     return replace(report, seconds=time.monotonic() - started)
 
@@ -142,6 +147,7 @@ def remove(request: RemovalRequest, allow: Allow, notify: Notify) -> Removal:
     with opened(replica, lambda held: _examine(held, allow), wait, notify) as change:
         content = _checked(change.replica, change.state, request)
         report = _report(replica, change.state, content)
+        _refuse_too_many(report, request)
         runner = _remove(change, content, request, report)
     _remove_directories(replica)
     return replace(report, done=True, runner=runner, seconds=time.monotonic() - started)
@@ -268,6 +274,21 @@ def _report(replica: Replica, state: State, content: _Content) -> Removal:
     names = tuple(each.name for each in state.ours)
     size = int(content.files.bytes.sum()) + sum(each.metadata.length for each in state.ours)
     return Removal(replica.root, names, len(content.files) + len(names), size, content.others)
+
+
+def _refuse_too_many(report: Removal, request: RemovalRequest) -> None:
+    cap = request.max_delete
+    if cap is not None and not cap.allows(report.files, report.files):
+        refused = too_many(report.files, report.files, cap)
+        raise TooManyDeletes(refused, replace(report, refused=refused))
+
+
+def too_many(files: int, of_files: int, cap: Cap) -> str:
+    """Return the message of a refusal to remove so many files."""
+    return (
+        f"{files} of {of_files} files would be removed, but --max-delete allows {cap}. Nothing was"
+        " removed. If that is right, give a higher --max-delete"
+    )
 
 
 def _remove(change: Change, content: _Content, request: RemovalRequest, report: Removal) -> str:

@@ -30,7 +30,8 @@ HALF = Cap(0.5, is_share=True)
 class SweepRequest:
     """What to sweep and how.
 
-    `min_age` is in seconds: younger files may belong to a run that this one cannot see.
+    `min_age` is in seconds: younger files may belong to a run that this one cannot see. `most` is
+    how many orphans are removed at most, None for all.
     """
 
     replica: str
@@ -38,6 +39,7 @@ class SweepRequest:
     max_delete: Cap = HALF
     trash: bool = False
     empty_trash: bool = False
+    most: int | None = None
     lock_wait: float = 0.0
     sides: Sides = field(default=Sides())
     execution: ExecutionOptions = field(default=ExecutionOptions())
@@ -48,7 +50,8 @@ class Sweep:
     """The result of a sweep: what was found, and whether it was removed.
 
     `trash` is the directory that the orphans were moved to instead, if any. `refused` is why
-    nothing is removed, None if that is not refused.
+    nothing is removed, None if that is not refused. `is_partial`: there are more orphans than were
+    to be removed.
     """
 
     replica: str
@@ -59,6 +62,7 @@ class Sweep:
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
     refused: str | None = None
+    is_partial: bool = False
 
     @property
     def deletes(self) -> tuple[Action, ...]:
@@ -122,7 +126,16 @@ def _find(replica: Replica, state: State, request: SweepRequest) -> Sweep:
             " --max-delete"
         )
         raise TooManyDeletes(refused, replace(report, refused=refused))
-    return report
+    return _limited(report, request.most)
+
+
+def _limited(report: Sweep, most: int | None) -> Sweep:
+    """Return a sweep of so many orphans at most: of more, none of those that list others."""
+    first = [each for each in report.found.orphans if each.reason not in orphans.LAST]
+    if most is None or len(first) <= most:
+        return report
+    found = replace(report.found, orphans=tuple(first[:most]), trash=(), directories=())
+    return replace(report, found=found, is_partial=True)
 
 
 def _remove(report: Sweep, change: Change, request: SweepRequest) -> Sweep:

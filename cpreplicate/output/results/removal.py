@@ -42,6 +42,7 @@ def _json(removal: Removal) -> str:
         "why": removal.why,
         "others": dict(removal.others),
         "done": removal.done,
+        "refused": removal.refused,
         "runner": removal.runner,
         "seconds": round(removal.seconds, 3),
     }

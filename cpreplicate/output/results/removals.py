@@ -37,7 +37,7 @@ def _total(report: RemovalOfAll) -> str:
 def _json(report: RemovalOfAll) -> str:
     """Return the result of `forget --all --output json`."""
     jobs = [_object(job) for job in report.jobs]
-    return document({"dry_run": report.is_dry_run, "jobs": jobs})
+    return document({"dry_run": report.is_dry_run, "refused": report.refused, "jobs": jobs})
 
 
 def _ndjson(report: RemovalOfAll) -> str:

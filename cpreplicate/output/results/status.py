@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cpreplicate.core.sizes import size
-from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus
+from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus, bytes_of
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import retention_fields
 from cpreplicate.output.positions import fields, parts_of
@@ -32,7 +32,8 @@ def _text(status: FleetStatus) -> str:
         f"{title_of(row)}: {text}" for row in status.replicas for text in problems_of(row, status)
     ]
     positions = [part for row in status.replicas for part in _positions(row)]
-    parts = [table(head, rows), *positions, lines(problems), _summary(status)]
+    ends = [*_of_earlier_lives(status), *filter(None, [_summary(status)])]
+    parts = [table(head, rows), *positions, lines(problems), lines(ends)]
     return "\n\n".join(filter(None, parts))
 
 
@@ -40,6 +41,7 @@ def _more_columns(status: FleetStatus) -> Iterator[tuple[str, Callable[[ReplicaS
     """Yield the columns that are not always there: the name, and what returns the cell of a row."""
     if any(row.orphans is not None for row in status.replicas):
         yield "orphans", _orphans
+        yield "stored", lambda row: _UNKNOWN if row.stored is None else size(row.stored)
     if any(row.retention is not None for row in status.replicas):
         yield "keeps", lambda row: "" if row.retention is None else row.retention.retention.short
     if status.kafka is not None:
@@ -54,12 +56,25 @@ def _positions(row: ReplicaStatus) -> list[str]:
     return [f"{lines([title_of(row)])}: {row.checkpoint}\n{parts[0]}", *parts[1:]] if parts else []
 
 
+def _of_earlier_lives(status: FleetStatus) -> Iterator[str]:
+    """Yield what the replicas of earlier lives take together."""
+    if rows := status.of_earlier_lives:
+        yield (
+            f"{len(rows)} of {len(status.replicas)} replicas are of earlier lives of their jobs,"
+            f" {size(bytes_of(rows))}: see cpreplicate forget"
+        )
+
+
 def _json(status: FleetStatus) -> str:
     """Return the result of `status --output json`."""
     return document(
         {
             "max_lag_seconds": status.max_lag,
             "lagging": len(status.lagging),
+            "earlier_lives": {
+                "replicas": len(status.of_earlier_lives),
+                "bytes": bytes_of(status.of_earlier_lives),
+            },
             "replicas": [_object(row, status) for row in status.replicas],
         }
     )
@@ -126,6 +141,8 @@ def state_of(row: ReplicaStatus) -> str:
         states.append("lease is stale" if row.holder.is_stale else f"held by {row.holder.host}")
     elif row.unfinished is not None:
         states.append("unfinished run")
+    if row.later_life is not None:
+        states.append("earlier life")
     if row.savepoint is not None:
         states.append("savepoint")
     if row.derived:
@@ -193,6 +210,8 @@ def _object(row: ReplicaStatus, status: FleetStatus) -> dict[str, Any]:
         "bytes": None if totals is None else totals.bytes,
         "packs": None if totals is None else totals.packs,
         "orphans": None if row.orphans is None else row.orphans._asdict(),
+        "stored_bytes": row.stored,
+        "later_life": row.later_life and row.later_life.named.job,
         "sealed": row.sealed,
         "verified": _verified_object(row),
         "lease": _lease_object(row),

@@ -6,8 +6,9 @@ import pytest
 
 from tests.support.commandline import printed, run
 from tests.support.jobs import JOB
-from tests.support.replicas import FILES, paths, synced
+from tests.support.replicas import FILES, aged, paths, recorded, synced
 from tests.support.roots import FIRST, HOUR, NOON, SECOND, Roots
+from tests.support.services import following
 
 
 @pytest.fixture
@@ -98,3 +99,47 @@ def test_what_an_empty_variable_leaves_of_a_command_is_a_mistake(tmp_path, words
     last = [] if "--all" in words else ["--last-point"]
     assert printed("forget", *given, *last, "--yes").returncode == 2
     assert paths(tmp_path) == before
+
+
+def test_more_files_than_are_allowed_do_not_go(roots):
+    before = paths(roots.targets)
+    words = ("--all", "--older-than", "30d", roots.targets, "--yes", "--output", "json")
+    files = run("forget", *words, "--dry-run").json()["jobs"][0]["files"]
+    for more in (("--max-delete", files - 1), ("--max-delete", "33%"), ("--max-delete", "0")):
+        for dry in ((), ("--dry-run",)):
+            refused = run("forget", *words, *more, *dry)
+            assert (refused.code, paths(roots.targets)) == (6, before)
+            assert f"{files} of " in json.loads(refused.out)["refused"]
+    refused = run("forget", roots.targets / FIRST, "--yes", "--max-delete", "99%")
+    assert (refused.code, paths(roots.targets)) == (6, before)
+    assert run("forget", *words, "--max-delete", files).code == 0
+    assert left(roots) == {SECOND, "2d" * 16}
+
+
+@pytest.mark.rest
+def test_a_service_forgets_by_policy_and_sweeps_what_it_follows(roots, tmp_path):
+    followed = synced(tmp_path, {1: FILES})
+    (followed / "shared" / "orphan").write_text("left")
+    aged(followed / "shared" / "orphan")
+    recorded(followed, "shared/orphan")
+    words = ("--jobs-under", tmp_path / "dcA", roots.targets, "--forget-ended", "30d")
+    with following(tmp_path / "service", *words, "--sweep-every", "0.2s") as service:
+        service.wait_until(lambda: FIRST not in left(roots), "the replica stays")
+        orphan = followed / "shared" / "orphan"
+        service.wait_until(lambda: not orphan.exists(), "the orphan stays")
+        service.wait_for_message(f"{SECOND} is older than --forget-ended, and stays")
+        assert service.metric("cpreplicate_forgotten_replicas_total") == 1
+    assert left(roots) == {SECOND, "2d" * 16, JOB}
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--jobs-under", "{root}/dcA", "--forget-ended", "30"), "must be at least 1h"),
+        (("{root}/dcA", "--forget-ended", "30d"), "--forget-ended is of many jobs"),
+    ],
+)
+def test_a_policy_without_its_unit_or_for_one_job_is_refused(tmp_path, words, reason):
+    given = [word.format(root=tmp_path) for word in words]
+    ended = printed("watch", *given, tmp_path / "dcB")
+    assert (ended.returncode, reason in ended.stderr) == (2, True)

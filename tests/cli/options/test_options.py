@@ -120,7 +120,7 @@ def test_content_and_sample_are_the_share_of_a_sample(words, share):
         (ExecutionOptions, {"show"}, "sync"),
         (WriteSettings, set(), "sync"),
         (RelocateRequest, {"side", "execution"}, "relocate"),
-        (SweepRequest, {"sides", "execution"}, "sweep"),
+        (SweepRequest, {"sides", "execution", "most"}, "sweep"),
         (PromoteRequest, {"content", "side", "execution", "source", "seen", "clusters"}, "promote"),
     ],
 )

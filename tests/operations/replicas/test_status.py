@@ -22,7 +22,8 @@ from tests.support import jobs
 from tests.support.commandline import printed, run
 from tests.support.faults import Faulty
 from tests.support.registry import serving
-from tests.support.replicas import FILES, NEXT, aged, paths, recorded
+from tests.support.replicas import DAY, FILES, NEXT, aged, paths, recorded
+from tests.support.roots import FIRST, HOUR, NOON, SECOND, Roots
 from tests.support.waiting import PATIENCE
 
 ORDERS, CLICKS = "a" * 32, "b" * 32
@@ -332,6 +333,28 @@ def test_orphans_are_counted_if_asked_for(root):
     assert found[ORDERS]["orphans"]["files"] == 2, "the file, and the journal that names it"
     assert found[ORDERS]["orphans"]["bytes"] > 70
     assert found[CLICKS]["orphans"] == {"files": 0, "bytes": 0}
+
+
+def test_what_all_files_of_a_replica_take_is_counted_with_the_orphans(root):
+    replica = root / "dcB" / ORDERS
+    every = sum(path.stat().st_size for path in replica.rglob("*") if path.is_file())
+    assert rows(root)[ORDERS]["stored_bytes"] is None
+    assert rows(root, "--orphans")[ORDERS]["stored_bytes"] == every
+    assert "stored" in run("status", root / "dcB", "--orphans").out.splitlines()[0]
+
+
+def test_earlier_lives_of_jobs_are_shown_with_what_they_take(tmp_path):
+    roots = Roots(tmp_path)
+    roots.add(FIRST, "orders", NOON, NOON + HOUR)
+    roots.add(SECOND, "orders", NOON + DAY, NOON + DAY + HOUR)
+    roots.add(CLICKS, "clicks")
+    found = json.loads(run("status", roots.targets, "--output", "json").out)
+    later = {row["job"]: row["later_life"] for row in found["replicas"]}
+    assert later == {FIRST: SECOND, SECOND: None, CLICKS: None}
+    assert found["earlier_lives"] == {"replicas": 1, "bytes": sum(FILES.values())}
+    text = run("status", roots.targets).out
+    assert sum(line.endswith("earlier life") for line in text.splitlines()) == 1
+    assert "1 of 3 replicas are of earlier lives of their jobs" in text
 
 
 def test_a_journal_that_is_older_than_the_newest_manifest_is_of_no_unfinished_run(root):

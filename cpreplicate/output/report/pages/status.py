@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.inspect.overview import Overview
-from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus
+from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus, bytes_of
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Tone, Value
 from cpreplicate.output.report.pages.words import counted, label
@@ -70,6 +70,10 @@ def _tone(status: FleetStatus, notes: Sequence[str]) -> Tone:
 def _facts(status: FleetStatus) -> Iterator[tuple[str, str]]:
     yield "at", timestamp(status.now) or ""
     yield "bytes", size(sum(row.totals.bytes for row in status.replicas if row.totals is not None))
+    if rows := status.of_earlier_lives:
+        yield "of earlier lives", f"{counted(len(rows), 'replica')}, {size(bytes_of(rows))}"
+    if any(row.stored is not None for row in status.replicas):
+        yield "stored", size(sum(row.stored or 0 for row in status.replicas))
     if status.kafka is not None:
         yield "kafka", status.kafka
 
@@ -151,6 +155,7 @@ def _more_columns(status: FleetStatus) -> Iterator[Column]:
     if any(row.orphans is not None for row in rows):
         yield Column("orphans", [row.orphans and row.orphans.files for row in rows], "count")
         yield Column("orphan bytes", [row.orphans and row.orphans.bytes for row in rows], "bytes")
+        yield Column("stored", [row.stored for row in rows], "bytes")
     if any(row.retention is not None for row in rows):
         yield Column("keeps", [_kept(row) for row in rows])
     if status.kafka is not None:

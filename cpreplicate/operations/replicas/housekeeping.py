@@ -1,0 +1,254 @@
+"""What a service does beside its syncs: it sweeps what it follows, and forgets what has ended.
+
+Both are rare: a round a day, by one thread, which holds up no replication. A replica is only swept
+if a listing of `.cpreplicate/` shows that runs which failed or died left something there, and once
+a week in any case: such a run may have left temporary files and no trace.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple
+
+from cpreplicate.core import uri
+from cpreplicate.core.clock import MACHINE, Clock
+from cpreplicate.core.notify import Notify, named, silent
+from cpreplicate.core.plan import Cap
+from cpreplicate.core.shard import WHOLE, Shard
+from cpreplicate.errors import LeaseHeld, NotThere, Refused, Sealed, described
+from cpreplicate.operations.change.log_context import begin_job
+from cpreplicate.operations.jobs.service import Service
+from cpreplicate.operations.jobs.state import Followed
+from cpreplicate.operations.replicas import forget
+from cpreplicate.operations.replicas.forget import Candidate, ForgetRequest
+from cpreplicate.operations.replicas.replica_status import ReplicaStatus
+from cpreplicate.operations.replicas.replicas import replicas_below
+from cpreplicate.operations.upkeep import orphans
+from cpreplicate.operations.upkeep.sweep import SweepRequest, sweep
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.runners import ExecutionOptions, RunnerStopped
+from cpreplicate.storage import Sides, Transient
+from cpreplicate.storage.waiting.cancellation import cancellable
+from cpreplicate.storage.waiting.side_call import SideCall, in_thread
+
+_DAY = 24 * 3600.0
+_FIRST = 600.0  # seconds from the start: the jobs are looked at before that
+_AGAIN = 3600.0  # seconds after a round that a storage ended which could not be reached
+_PATIENCE = 5.0  # seconds for which the end of the service waits for a call
+_WEEK = 7  # days
+_WAIT = 60.0  # seconds for which a sweep waits for a sync of the replica
+_SLICE = 5000  # files that are removed under one lease, which holds up the job meanwhile
+_EVERYTHING = Cap(1.0, is_share=True)
+_ELSEWHERE = (LeaseHeld, NotThere, Sealed)
+"""Another run works there or has done it, or the replica was promoted: nothing is wrong."""
+
+
+class HousekeepingCounts(NamedTuple):
+    """What a service has done beside its syncs since it started.
+
+    `swept` files of `swept_bytes` were removed by sweeps, and `forgotten` replicas. `kept` replicas
+    were old enough at the last round, and stay. `failures` are sweeps and removals that failed or
+    were refused.
+    """
+
+    swept: int = 0
+    swept_bytes: int = 0
+    forgotten: int = 0
+    kept: int = 0
+    failures: int = 0
+
+
+@dataclass(frozen=True)
+class HousekeepingSettings:
+    """What a service does beside its syncs; times are seconds.
+
+    `sweep_every` is the time between two rounds, 0 for no sweeps. Replicas of ended jobs are
+    removed once they are older than `forget_ended`, None for never, and only those whose names are
+    in the `shard`. `lists_sources`: jobs are found by their directories. Then a replica whose
+    source holds a checkpoint stays: it would be copied again.
+    """
+
+    sweep_every: float = _DAY
+    forget_ended: float | None = None
+    shard: Shard = WHOLE
+    lists_sources: bool = True
+    sides: Sides = field(default=Sides())
+    execution: ExecutionOptions = field(default=ExecutionOptions())
+
+    @property
+    def every(self) -> float:
+        """The seconds between two rounds."""
+        return self.sweep_every or _DAY
+
+
+class Housekeeper:
+    """Sweeps and forgets replicas of a service, in a thread of its own while the context lasts.
+
+    What fails, or is refused, is reported once to `warn` and counted, and ends no round.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        settings: HousekeepingSettings,
+        notify: Notify,
+        warn: Notify,
+        clock: Clock = MACHINE,
+    ) -> None:
+        self._service, self._settings, self._clock = service, settings, clock
+        self._notify, self._warn = notify, warn
+        self._execution = replace(settings.execution, runner="inline", show=None)
+        self._counts = HousekeepingCounts()
+        self._reported: dict[str, str] = {}
+        self._stopping = threading.Event()
+        self._thread: SideCall[None] | None = None
+
+    def __enter__(self) -> Housekeeper:
+        self._thread = in_thread(self._run, "housekeeping")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop. A call of a storage that does not answer is left behind."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.wait(_PATIENCE)
+
+    def counts(self) -> HousekeepingCounts:
+        """Return what was done since the start."""
+        return self._counts
+
+    def round(self) -> None:
+        """Sweep and forget what is due, one replica after the other.
+
+        Raises `Transient` if a storage cannot be reached, and `RunnerStopped` at the end of the
+        service. Anything else concerns one replica.
+        """
+        with cancellable(self._go_on):
+            if self._settings.sweep_every:
+                for each in self._service.followed():
+                    self._alone(each.replica, partial(self._sweep, each))
+            if self._settings.forget_ended is not None:
+                for root in sorted(self._service.target_roots()):
+                    self._alone(root, partial(self._forget_below, root))
+
+    def _run(self) -> None:
+        pause = min(_FIRST, self._settings.every)
+        while not self._stopping.wait(pause):
+            pause = self._settings.every
+            try:
+                self.round()
+            except RunnerStopped:
+                return
+            except Transient as error:
+                self._failed("", f"sweeps are left for later: {error}")
+                pause = min(pause, _AGAIN)
+
+    def _go_on(self) -> None:
+        if self._stopping.is_set() or self._service.is_stopping:
+            raise RunnerStopped
+
+    def _alone(self, place: str, function: Callable[[], object]) -> None:
+        """Do something with one replica, or one root of such; what fails there stays there."""
+        self._go_on()
+        begin_job(uri.name(place))
+        try:
+            function()
+        except (RunnerStopped, Transient):
+            raise
+        except _ELSEWHERE:
+            return
+        except Exception as error:  # noqa: BLE001  # it concerns this place only
+            self._failed(place, described(error))
+        else:
+            self._reported.pop(place, None)
+
+    def _failed(self, place: str, text: str) -> None:
+        self._add(failures=1)
+        self._report(place, text, self._warn)
+
+    def _report(self, place: str, text: str, notify: Notify) -> None:
+        """Report a line, but not what was last reported of the same place."""
+        if self._reported.get(place) != text:
+            self._reported[place] = text
+            notify(text)
+
+    def _add(self, **more: int) -> None:
+        known = self._counts._asdict()
+        added = {name: known[name] + count for name, count in more.items()}
+        self._counts = self._counts._replace(**added)
+
+    def _sweep(self, each: Followed) -> None:
+        """Sweep a replica that is in step: what failed before resumes from what it left."""
+        side = each.request.sides.target
+        if not each.is_in_step or not self._is_due(Replica(each.replica, side)):
+            return
+        request = SweepRequest(
+            each.replica,
+            max_delete=each.request.max_delete or _EVERYTHING,
+            most=_SLICE,
+            lock_wait=_WAIT,
+            sides=each.request.sides,
+            execution=self._execution,
+        )
+        is_partial = True
+        while is_partial:
+            self._go_on()
+            done = sweep(request, named(each.label, self._notify))
+            self._add(swept=len(done.deletes), swept_bytes=done.bytes)
+            for warning in done.warnings:
+                self._failed(each.replica, f"{each.label}: {warning}")
+            is_partial = done.is_partial and not done.warnings
+
+    def _is_due(self, replica: Replica) -> bool:
+        """Return whether runs that failed have left a trace, or the replica's day has come."""
+        today = int(self._clock.now() // _DAY)
+        of_week = zlib.crc32(replica.root.encode(errors="surrogatepass"))
+        if (today + of_week) % _WEEK == 0:
+            return True
+        return orphans.has_traces(replica, self._clock.now() - SweepRequest.min_age)
+
+    def _forget_below(self, root: str) -> None:
+        request = ForgetRequest(
+            ended=True,
+            older_than=self._settings.forget_ended,
+            sides=self._settings.sides,
+            execution=self._execution,
+            refuse=self._refuse_followed,
+        )
+        refs = replicas_below(root, [], self._settings.sides, silent)
+        places = [ref.replica for ref in refs if ref.is_found]
+        kept, is_left = 0, partial(self._is_left, self._fed())
+        for chosen in forget.overdue(places, request, is_left):
+            if isinstance(chosen, Candidate):
+                self._alone(chosen.replica, partial(self._forget, chosen, request))
+            else:
+                kept += 1
+                stays = f"{chosen.replica} is older than --forget-ended, and stays: {chosen.why}"
+                self._report(chosen.replica, stays, self._notify)
+        self._counts = self._counts._replace(kept=kept)
+
+    def _forget(self, chosen: Candidate, request: ForgetRequest) -> None:
+        forget.forget(chosen, request, silent)
+        self._service.forgot(chosen.replica)
+        self._add(forgotten=1)
+        self._notify(f"{chosen.replica} was removed: {chosen.why}")
+
+    def _is_left(self, fed: Collection[str], row: ReplicaStatus) -> bool:
+        """Return whether a replica is no concern of the policy: it would be copied again."""
+        replica = row.observed.replica
+        if not self._settings.shard.has(uri.name(replica)):
+            return True
+        is_listed = self._settings.lists_sources and row.observed.source_newest is not None
+        return is_listed or replica in fed
+
+    def _refuse_followed(self, replica: str) -> None:
+        if replica in self._fed():
+            raise Refused(f"{replica} stays as it is: its job runs again. Nothing was removed")
+
+    def _fed(self) -> set[str]:
+        """Return the replicas of jobs whose sources hold a checkpoint, or may."""
+        return {each.replica for each in self._service.followed() if each.has_checkpoint}

@@ -1,0 +1,325 @@
+"""A service sweeps what it follows, and forgets what has ended, and neither stops a replication."""
+
+import contextlib
+import json
+import shutil
+import zlib
+
+import pytest
+
+from cpreplicate.core.plan import Cap
+from cpreplicate.core.shard import Shard
+from cpreplicate.operations.jobs.job import Job
+from cpreplicate.operations.jobs.service import Service, ServiceSettings
+from cpreplicate.operations.replicas.housekeeping import (
+    Housekeeper,
+    HousekeepingCounts,
+    HousekeepingSettings,
+)
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.protocol import lease
+from cpreplicate.runners import ExecutionOptions, RunnerStopped, WarmRunners
+from cpreplicate.storage import Side, Sides, Transient
+from cpreplicate.storage.backends.local.local import LocalStorage
+from tests.support.faults import Faulty
+from tests.support.jobs import JOB
+from tests.support.registry import serving
+from tests.support.replicas import DAY, FILES, NEXT, aged, paths, recorded, sealed, synced
+from tests.support.roots import FIRST, HOUR, NOON, SECOND, THIRD, Roots
+from tests.support.stepping import ManualClock, Stepped, Steps
+
+INLINE = ExecutionOptions(runner="inline")
+CLICKS = "2d" * 16
+
+
+class Kept:
+    """A service that follows one job, or none, and what keeps its replicas."""
+
+    def __init__(self, root, stepped, jobs, **settings):
+        self.target, self.jobs, self.stepped = root / "dcB", jobs, stepped
+        self.lines: list[str] = []
+        self.warnings: list[str] = []
+        chosen = HousekeepingSettings(execution=INLINE, **settings)
+        self.keeper = Housekeeper(
+            stepped.service, chosen, self.lines.append, self.warnings.append, stepped.clock
+        )
+
+    def round(self, **changed):
+        stepped = self.stepped
+        stepped.step(1.0)
+        self.keeper.round()
+        return self.keeper.counts()._replace(**changed)
+
+
+class Discovered:
+    def __init__(self, target, jobs):
+        self.target_roots, self.found = (target,), jobs
+
+    def jobs(self):
+        return self.found
+
+
+@contextlib.contextmanager
+def kept(root, *sources, options=None, **settings):
+    """What keeps the replicas of a service of jobs with these sources, on no day of a sweep."""
+    target = f"file:{root}/dcB"
+    requests = [
+        SyncRequest(f"file:{source}", target, execution=INLINE, **(options or {}))
+        for source in sources
+    ]
+    found = [Job(each.source.rpartition("/")[2], each, is_discovered=True) for each in requests]
+    tries, glances = Steps(), Steps()
+    with WarmRunners(Sides(), INLINE, 60.0) as runners:
+        service = Service(
+            Discovered(target, found),
+            runners,
+            tries,
+            ServiceSettings(interval=1.0),
+            lambda _line: None,
+            lambda _line: None,
+            clock=off_day(f"{target}/{JOB}"),
+            glances=glances,
+        )
+        yield Kept(root, Stepped(service, service.clock, tries, glances), found, **settings)
+
+
+def off_day(replica):
+    """A clock of now, on a day on which a replica is not swept without a reason."""
+    clock = ManualClock()
+    if is_its_day(replica, clock.now()):
+        clock = ManualClock(clock.now() + DAY)
+    return clock
+
+
+def is_its_day(replica, now):
+    return (int(now // DAY) + zlib.crc32(replica.encode())) % 7 == 0
+
+
+@pytest.fixture
+def replica(tmp_path):
+    return synced(tmp_path, {1: FILES, 2: NEXT})
+
+
+@pytest.fixture
+def roots(tmp_path):
+    """Three lives of orders, and another job; their source answers, and holds nothing."""
+    roots = Roots(tmp_path)
+    for job, since in ((FIRST, NOON), (SECOND, NOON + DAY), (THIRD, NOON + 2 * DAY)):
+        roots.add(job, "orders", since, since + HOUR)
+    roots.add(CLICKS, "clicks")
+    (tmp_path / "dcA" / "another").mkdir(parents=True)
+    return roots
+
+
+def orphan(replica, name="shared/orphan"):
+    """A file that a run which died two days ago completed, with its journal."""
+    (replica / name).write_text("left")
+    aged(replica / name)
+    recorded(replica, name)
+
+
+def left(roots):
+    return {each.name for each in roots.targets.iterdir()}
+
+
+def test_what_failed_runs_left_is_swept_once_the_job_is_in_step(replica, tmp_path):
+    before = paths(replica)
+    orphan(replica)
+    with kept(tmp_path, tmp_path / "dcA" / JOB) as found:
+        counts = found.round()
+    assert paths(replica) == before
+    assert counts == HousekeepingCounts(swept=2, swept_bytes=counts.swept_bytes)
+    assert "removing 2 files" in found.lines[0]
+
+
+def test_what_failed_runs_left_serves_the_next_try_while_a_job_is_not_in_step(replica, tmp_path):
+    orphan(replica)
+    shutil.rmtree(tmp_path / "dcA")
+    with kept(tmp_path, tmp_path / "dcA" / JOB) as found:
+        assert found.round() == HousekeepingCounts()
+    assert (replica / "shared" / "orphan").exists()
+
+
+def test_what_is_younger_than_a_day_may_be_of_a_run_at_work(replica, tmp_path):
+    (replica / "shared" / "young").write_text("left")
+    recorded(replica, "shared/young", days=0)
+    with kept(tmp_path, tmp_path / "dcA" / JOB) as found:
+        assert found.round() == HousekeepingCounts()
+    assert (replica / "shared" / "young").exists()
+
+
+def test_a_replica_without_a_trace_is_swept_on_its_day_of_the_week_only(replica, tmp_path):
+    unrecorded = replica / "shared" / ".cpreplicate-tmp-1"
+    unrecorded.write_text("half")
+    aged(unrecorded)
+    with kept(tmp_path, tmp_path / "dcA" / JOB) as found:
+        found.round()
+        assert unrecorded.exists()
+        while not is_its_day(f"file:{replica}", found.stepped.clock.now()):
+            found.stepped.clock.pass_(DAY)
+        found.round()
+    assert not unrecorded.exists()
+
+
+def test_a_look_at_a_replica_without_a_trace_lists_no_directory_of_files(replica, tmp_path):
+    calls = []
+    disk = Faulty(LocalStorage(), lambda verb, uri: calls.append((verb, uri)))
+    with kept(tmp_path, tmp_path / "dcA" / JOB) as found:
+        found.stepped.step()
+        with serving("file", disk):
+            found.keeper.round()
+    assert f"file:{replica}/.cpreplicate" in {uri for _verb, uri in calls}
+    assert f"file:{replica}/shared" not in {uri for _verb, uri in calls}
+
+
+def test_the_cap_of_the_job_holds_for_sweeps_too_and_is_reported_once(replica, tmp_path):
+    for number in range(9):
+        orphan(replica, f"shared/orphan-{number}")
+    options = {"max_delete": Cap(5)}
+    with kept(tmp_path, tmp_path / "dcA" / JOB, options=options) as found:
+        assert found.round().failures == 1
+        assert found.round().failures == 2
+    assert (replica / "shared" / "orphan-0").exists()
+    (warning,) = found.warnings
+    assert "--max-delete allows 5 files" in warning
+
+
+def test_many_orphans_go_in_slices_so_that_the_lease_is_free_in_between(
+    replica, tmp_path, monkeypatch
+):
+    before = paths(replica)
+    for number in range(5):
+        orphan(replica, f"shared/orphan-{number}")
+    monkeypatch.setattr("cpreplicate.operations.replicas.housekeeping._SLICE", 2)
+    with kept(tmp_path, tmp_path / "dcA" / JOB) as found:
+        found.round()
+    assert paths(replica) == before
+    assert len(found.lines) == 3
+
+
+@pytest.mark.parametrize("is_so", ["sealed", "held"])
+def test_a_replica_that_a_job_or_another_run_uses_is_left_and_that_is_no_failure(
+    replica, tmp_path, is_so, monkeypatch
+):
+    monkeypatch.setattr("cpreplicate.operations.replicas.housekeeping._WAIT", 0.0)
+    orphan(replica)
+    with kept(tmp_path, tmp_path / "dcA" / JOB) as found, contextlib.ExitStack() as stack:
+        found.stepped.step()
+        if is_so == "sealed":
+            sealed(replica, "chk-2")
+        else:
+            stack.enter_context(lease.acquire(f"file:{replica}", Side()))
+        found.keeper.round()
+        assert (found.keeper.counts(), found.warnings) == (HousekeepingCounts(), [])
+    assert (replica / "shared" / "orphan").exists()
+
+
+def test_no_sweeps_if_they_are_switched_off(replica, tmp_path):
+    orphan(replica)
+    with kept(tmp_path, tmp_path / "dcA" / JOB, sweep_every=0.0) as found:
+        assert found.round() == HousekeepingCounts()
+
+
+def test_replicas_of_earlier_lives_go_by_policy_and_what_stays_is_reported_once(roots, tmp_path):
+    with kept(tmp_path, forget_ended=30 * DAY) as found:
+        assert found.round() == HousekeepingCounts(forgotten=2, kept=2)
+        assert left(roots) == {THIRD, CLICKS}
+        assert found.round() == HousekeepingCounts(forgotten=2, kept=2)
+    assert sum("was removed" in line for line in found.lines) == 2
+    assert sum(f"{THIRD} is older than --forget-ended, and stays" in each for each in found.lines)
+    assert (len(found.lines), found.warnings) == (4, [])
+
+
+def test_nothing_goes_that_is_younger_than_the_policy_or_without_one(roots, tmp_path):
+    with kept(tmp_path, forget_ended=36500 * DAY) as found:
+        assert found.round() == HousekeepingCounts()
+    with kept(tmp_path) as found:
+        assert found.round() == HousekeepingCounts()
+    assert left(roots) == {FIRST, SECOND, THIRD, CLICKS}
+
+
+def test_one_refusal_is_reported_once_and_counted_and_the_others_go(roots, tmp_path):
+    (roots.targets / FIRST / "shared" / "theirs").write_text("of somebody")
+    with kept(tmp_path, forget_ended=30 * DAY) as found:
+        assert found.round() == HousekeepingCounts(forgotten=1, kept=2, failures=1)
+        assert found.round().failures == 2
+    assert left(roots) == {FIRST, THIRD, CLICKS}
+    (warning,) = found.warnings
+    assert "theirs (not recorded as written by cpreplicate)" in warning
+
+
+@pytest.mark.parametrize("is_so", ["sealed", "held", "later one is lost"])
+def test_what_forget_refuses_stays(roots, tmp_path, is_so):
+    with kept(tmp_path, forget_ended=30 * DAY) as found, contextlib.ExitStack() as stack:
+        if is_so == "sealed":
+            sealed(roots.targets / FIRST, "chk-1")
+        elif is_so == "held":
+            stack.enter_context(lease.acquire(f"file:{roots.targets / FIRST}", Side()))
+        else:
+            for job in (SECOND, THIRD):
+                shutil.rmtree(roots.targets / job)
+        found.round()
+        assert (FIRST in left(roots), found.warnings) == (True, [])
+
+
+def test_a_replica_whose_source_holds_a_checkpoint_stays_where_directories_are_followed(
+    roots, tmp_path
+):
+    shutil.copytree(tmp_path / "made" / "dcA" / JOB, tmp_path / "dcA" / FIRST)
+    aged(tmp_path / "dcA" / FIRST, days=30_000)
+    with kept(tmp_path, forget_ended=30 * DAY) as found:
+        found.round()
+    assert left(roots) == {FIRST, THIRD, CLICKS}
+
+
+def test_a_replica_of_a_job_that_is_followed_stays_as_long_as_its_source_holds_a_checkpoint(
+    roots, tmp_path
+):
+    source = tmp_path / "dcA" / FIRST
+    shutil.copytree(tmp_path / "made" / "dcA" / JOB, source)
+    with kept(tmp_path, source, forget_ended=30 * DAY, lists_sources=False) as found:
+        found.round()
+        assert FIRST in left(roots)
+
+
+def test_nothing_is_started_any_more_from_a_replica_that_was_removed(roots, tmp_path):
+    source = tmp_path / "dcA" / FIRST
+    shutil.copytree(tmp_path / "made" / "dcA" / JOB, source)
+    with kept(tmp_path, source, forget_ended=30 * DAY) as found:
+        found.stepped.step()
+        (point,) = found.stepped.service.restore_points()
+        assert point.starting is not None
+        shutil.rmtree(source / "chk-1")  # it ended
+        aged_record(roots.targets / FIRST)
+        found.round()
+        (point,) = found.stepped.service.restore_points()
+    assert FIRST not in left(roots)
+    assert point.starting is None
+
+
+def aged_record(replica):
+    """Have the checkpoint of a replica be one of long ago."""
+    record = replica / ".cpreplicate" / "chk-1.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "completed": NOON}))
+
+
+def test_of_several_services_each_removes_those_of_its_shard(roots, tmp_path):
+    mine = {job for job in (FIRST, SECOND) if Shard(1, 2).has(job)}
+    with kept(tmp_path, forget_ended=30 * DAY, shard=Shard(1, 2)) as found:
+        assert found.round().forgotten == len(mine)
+    with kept(tmp_path, forget_ended=30 * DAY, shard=Shard(2, 2)) as found:
+        assert found.round().forgotten == 2 - len(mine)
+    assert left(roots) == {THIRD, CLICKS}
+
+
+def test_a_storage_that_is_lost_ends_the_round_and_the_end_of_a_service_ends_it(replica, tmp_path):
+    orphan(replica)
+    lost = Faulty(LocalStorage(), lambda _verb, _uri: Transient("the NameNode does not answer"))
+    with kept(tmp_path, tmp_path / "dcA" / JOB) as found:
+        found.stepped.step()
+        with serving("file", lost), pytest.raises(Transient):
+            found.keeper.round()
+        found.stepped.service.stop()
+        with pytest.raises(RunnerStopped):
+            found.keeper.round()
+    assert (replica / "shared" / "orphan").exists()
