@@ -6,7 +6,7 @@ NEEDS_NO_SERVER := -m "not (hdfs or s3 or stores or spark or flink or kafka or k
 PYTEST = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 NOT_NIGHTLY = -m "not (stores or nightly)"
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check test test-rest test-all nightly durations coverage mutation cotenant spnego fuzz planted lines house docs not-run
+.PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check main-tests test test-rest test-all nightly durations coverage mutation cotenant spnego fuzz planted lines house docs not-run
 .PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-switch bench-retention bench-report bench-turns try-install try-kubernetes try-network deploy-check drill clean
 
 help: ## list the targets
@@ -75,8 +75,12 @@ quick-tests: setup
 check: setup ## lint, and every test that needs no server and is quick: before each commit
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint quick-tests
 
-test: lint maven promtool shells chromium kdc ## lint, and each promise once on its real server: 15 minutes on two cores
+main-tests: setup
 	$(PYTEST) $(NOT_NIGHTLY) --part main
+
+# Lint prints its lines between those of the tests: nobody waits for the tests to see them.
+test: setup maven promtool shells chromium kdc ## lint, and each promise once on its real server: 15 minutes on two cores
+	@$(MAKE) --no-print-directory --jobs 2 lint main-tests
 
 test-rest: setup maven promtool shells chromium kdc ## what `make test` leaves out, but for the night: before an issue is called resolved
 	$(PYTEST) $(NOT_NIGHTLY) --part rest

@@ -19,7 +19,7 @@ from cpreplicate.storage import Transient
 
 _log = logging.getLogger(__name__)
 DEADLINE = 20.0  # seconds for all that a command asks of the cluster
-_PAUSE = 0.2  # seconds before a partition without a leader is asked again
+_PAUSE = 0.2  # seconds before a partition without a leader, or a group, is asked again
 _POLL = 1.0  # seconds; the client does not end a call when it learns that it cannot succeed
 _PROPERTY = re.compile(r'property[: ]+"?([a-z0-9._-]+)"?|: ([a-z0-9.]+) failed', re.IGNORECASE)
 # librdkafka's codes of what does not pass by itself
@@ -39,6 +39,9 @@ _REASONS = {
     _NO_BROKER: "no broker takes a connection",
     "NOT_LEADER_FOR_PARTITION": "a partition has no leader",
     "LEADER_NOT_AVAILABLE": "a partition has no leader",
+    "COORDINATOR_LOAD_IN_PROGRESS": "the coordinator of the group is starting",
+    "COORDINATOR_NOT_AVAILABLE": "the group has no coordinator",
+    "NOT_COORDINATOR": "the group has no coordinator",
 }
 
 
@@ -96,17 +99,10 @@ class KafkaCluster:
 
         Raises `NotThere` if it committed none in any of them.
         """
-        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-
         self.topics()  # which fails within the deadline if the cluster cannot be reached
-        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(*each) for each in partitions])
-        futures = self._admin.list_consumer_group_offsets(
-            [asked], request_timeout=self._deadline
-        ).values()
         found = {
             (each.topic, each.partition): each.offset
-            for future in futures
-            for each in self._result(future).topic_partitions
+            for each in self._committed(group, partitions)
             if each.offset >= 0 and each.error is None
         }
         if not found:
@@ -115,6 +111,23 @@ class KafkaCluster:
                 " partitions of the checkpoint. Nothing was written"
             )
         return found
+
+    def _committed(self, group: str, partitions: Sequence[Partition]) -> list[Any]:
+        """Return what a group committed. A coordinator that is starting is asked again."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        until = time.monotonic() + self._deadline
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(*each) for each in partitions])
+        while True:
+            futures = self._admin.list_consumer_group_offsets(
+                [asked], request_timeout=self._deadline
+            )
+            try:
+                return list(self._result(futures[group]).topic_partitions)
+            except Transient:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE)
 
     def _offsets(self, partitions: Sequence[Partition], spec: Any) -> dict[Partition, int]:
         """Return an offset of each partition. One that has no leader just now is asked again."""

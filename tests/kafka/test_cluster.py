@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import socket
 import time
+from concurrent.futures import Future
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from cpreplicate.core.positions.ranges import Range
 from cpreplicate.errors import NotThere, Refused, UsageError
@@ -49,6 +52,25 @@ def test_the_offsets_of_a_group_are_those_that_it_committed(kafka, cluster):
     assert cluster.committed("readers", asked) == {("groups", 0): 21, ("groups", 1): 0}
     with pytest.raises(NotThere, match="the consumer group others"):
         cluster.committed("others", asked)
+
+
+def test_a_group_whose_coordinator_is_starting_is_asked_again(kafka, monkeypatch):
+    kafka.create("starting", {0: 3})
+    kafka.commit("starters", {("starting", 0): 2})
+    answer = AdminClient.list_consumer_group_offsets
+    starting: Future[None] = Future()
+    starting.set_exception(KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)))
+    first = [starting, starting]
+
+    def answers(client, requests, **options):
+        if first:
+            return {requests[0].group_id: first.pop()}
+        return answer(client, requests, **options)
+
+    monkeypatch.setattr(AdminClient, "list_consumer_group_offsets", answers)
+    cluster = KafkaCluster(kafka.servers, {}, PATIENCE)
+    assert cluster.committed("starters", [("starting", 0)]) == {("starting", 0): 2}
+    assert first == []
 
 
 def test_a_client_that_knows_the_password_and_the_certificate_is_answered(kafka):

@@ -28,6 +28,8 @@ _CLUSTER_ID = "Y3ByZXBsaWNhdGUtdGVzdA"  # 16 bytes in Base64
 _QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 _JVM = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", _QUIET]
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+# codes of a coordinator that cannot answer yet
+_STARTING = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 _PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -113,11 +115,21 @@ class Kafka:
         _all(self._admin.delete_records([TopicPartition(topic, partition, offset)]))
 
     def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit offsets of a consumer group."""
+        """Commit offsets of a consumer group, once its coordinator has started."""
         consumer = Consumer(self._client(**{"group.id": group}))
+        places = [TopicPartition(*each, offset) for each, offset in offsets.items()]
+
+        def is_committed() -> bool:
+            try:
+                consumer.commit(offsets=places, asynchronous=False)
+            except KafkaException as error:
+                if error.args[0].name() not in _STARTING:
+                    raise
+                return False
+            return True
+
         try:
-            places = [TopicPartition(*each, offset) for each, offset in offsets.items()]
-            consumer.commit(offsets=places, asynchronous=False)
+            wait_until(is_committed, f"the offsets of the group {group}")
         finally:
             consumer.close()
 
