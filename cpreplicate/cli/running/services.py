@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -256,6 +257,7 @@ def run_service(
         each_turn = _observed(service, options, values["shard"], stack, keeper.counts)
         # the service ends by itself when its grace is over
         signals.stop_within(options.grace * _MORE_THAN_GRACE)
+        gc.freeze()  # what was imported stays: no collection looks at it again
         try:
             service.run(_leave, each_turn)
         except signals.Stopped as stopped:

@@ -105,32 +105,35 @@ class Retrying(StorageWrapper):
         """Return what a call returns. Try it again after a `Transient` as the class describes."""
         until, tries = float("inf"), 0  # the first try may take long, and makes progress
         cause: Transient | None = None
-        while True:
-            cancellation.go_on()
-            try:
-                result = self._within(until, call) if tries else call()
-            except Unreachable:  # of the other storage of a copy, which has tried for its time
-                raise
-            except Transient as error:
-                tries += 1
-                until = min(until, time.monotonic() + self._seconds)
-                left = until - time.monotonic()
-                is_silent = isinstance(error, NoAnswer)
-                # further tries are no better after silence, and each takes long
-                enough = 1 if is_silent else health.tries
-                # a later try had less time for an answer: the earlier error means more
-                cause = cause if cause is not None and is_silent else error
-                is_last = left <= 0 and tries >= enough
-                if health.is_down_after_a_failure(self._seconds, enough) or is_last:
-                    raise self._lasting(uri, cause) from error
-                if deadlines.is_ending():
+        try:
+            while True:
+                cancellation.go_on()
+                try:
+                    result = self._within(until, call) if tries else call()
+                except Unreachable:  # of the other storage of a copy, which has tried for its time
                     raise
-                self._reports.report(error.filename or uri, _reason(error), left)
-                pause = (self._pauses or PAUSES).before_try(tries)
-                _sleep(min(pause, left) if left > 0 else pause)
-            else:
-                health.succeeded()
-                return result
+                except Transient as error:
+                    tries += 1
+                    until = min(until, time.monotonic() + self._seconds)
+                    left = until - time.monotonic()
+                    is_silent = isinstance(error, NoAnswer)
+                    # further tries are no better after silence, and each takes long
+                    enough = 1 if is_silent else health.tries
+                    # a later try had less time for an answer: the earlier error means more
+                    cause = cause if cause is not None and is_silent else error
+                    is_last = left <= 0 and tries >= enough
+                    if health.is_down_after_a_failure(self._seconds, enough) or is_last:
+                        raise self._lasting(uri, cause) from error
+                    if deadlines.is_ending():
+                        raise
+                    self._reports.report(error.filename or uri, _reason(error), left)
+                    pause = (self._pauses or PAUSES).before_try(tries)
+                    _sleep(min(pause, left) if left > 0 else pause)
+                else:
+                    health.succeeded()
+                    return result
+        finally:
+            del cause  # its traceback refers to this frame: a cycle
 
     def _within(self, until: float, call: Callable[[], T]) -> T:
         """Try again. What is not answered ends with the time for retries, if some is left."""

@@ -1,10 +1,12 @@
 """The loop of a service: jobs that come and go, that fail, and that matter more than others."""
 
 import contextlib
+import gc
 import itertools
 import math
 import shutil
 import threading
+import weakref
 from collections import Counter
 from dataclasses import replace
 
@@ -150,6 +152,28 @@ def test_each_checkpoint_of_each_job_is_replicated_and_observed(tmp_path):
         assert service.is_alive()
         assert [job.lag(stepped.clock.now()) for job in service.observations()] == [0, 0, 0]
     assert warnings == []
+
+
+@pytest.mark.rest
+def test_what_only_a_collection_frees_is_freed_while_the_service_rests():
+    class Cycle:
+        def __init__(self):
+            self.itself = self
+
+    with stepping(Jobs()) as stepped:
+        gc.disable()
+        try:
+            cycle = weakref.ref(Cycle())
+
+            def each_turn():
+                stepped.tries.run()
+                stepped.clock.pass_(60.0)
+                if cycle() is None:
+                    stepped.service.stop()
+
+            stepped.service.run(pytest.fail, each_turn)
+        finally:
+            gc.enable()
 
 
 def test_a_new_job_is_followed_and_one_that_is_gone_is_no_longer_observed(tmp_path):

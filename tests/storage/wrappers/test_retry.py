@@ -1,7 +1,9 @@
 """What is tried again, for how long, and what is not."""
 
 import errno
+import gc
 import pickle
+import weakref
 from functools import partial
 
 import pytest
@@ -292,3 +294,28 @@ def test_nothing_is_tried_again_when_the_process_ends(monkeypatch):
     with pytest.raises(Transient):
         storage_with(fault, seconds=1800).stat(URI)
     assert fault.calls == 1
+
+
+class Noted(Transient):
+    """A failure that can be referenced weakly."""
+
+
+def test_a_failure_that_lasts_is_gone_with_its_frames_once_it_was_handled():
+    """Else a service that is never down keeps what each failed try came through."""
+    noted: weakref.WeakSet[Noted] = weakref.WeakSet()
+
+    class Broken(MemoryStorage):
+        def open(self, uri):
+            raise noting(Noted(errno.EIO, "the connection broke", uri))
+
+    def noting(error):
+        noted.add(error)
+        return error
+
+    gc.disable()
+    try:
+        with pytest.raises(Unreachable, match="this has lasted"):
+            Retrying(Broken(), 5.0, Pauses(1.0, 2.0)).read(URI)
+        assert list(noted) == []
+    finally:
+        gc.enable()

@@ -122,5 +122,8 @@ class ErrorsAt:
         trace: TracebackType | None,
     ) -> None:
         translated = self._errors.translated(error, self._uri) if error is not None else None
-        if translated is not None:
-            raise translated from error
+        try:
+            if translated is not None:
+                raise translated from error
+        finally:
+            del translated  # its traceback refers to this frame: a cycle
