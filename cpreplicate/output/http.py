@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import MetricsHandler
+from prometheus_client.exposition import MetricsHandler, choose_encoder, gzip_accepted
 
 from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.shard import Shard
@@ -37,6 +37,9 @@ _TEXT = "text/plain; charset=utf-8"
 _PATHS = "see /metrics, /healthz, /readyz, /jobs and /jobs/NAME/restore\n"
 _MOST_OPEN = 100  # connections: each costs a thread and a descriptor
 _WAITING = 64  # connections that the system accepts before the server does
+_KEPT_FOR = 1.0  # seconds, of an answer with metrics
+_MOST_OF_TIME = 10  # at most one part of so many is spent on answers with metrics
+_MOST_KEPT = 4  # answers: one for each format that clients ask for
 
 
 class ListenAddress(NamedTuple):
@@ -105,9 +108,9 @@ def serve(
     registry = registry_of(
         observations, clock, load, discovered, snapshots, sharing, housekeeping=housekeeping
     )
-    handler = _handler(registry, _Site(_probes(is_alive, is_ready, remarks), pages))
+    site = _Site(_probes(is_alive, is_ready, remarks), pages, _Scrapes(clock))
     try:
-        server = _server(address, handler)
+        server = _server(address, _handler(registry, site))
     except OSError as error:
         raise UsageError(
             f"cannot listen on {address}: {error.strerror or error}. Give another HOST:PORT, or end"
@@ -175,11 +178,40 @@ class _Probe(NamedTuple):
     bad: str
 
 
+class _Scrapes:
+    """The answers with metrics. Each is made once for all scrapes of a second.
+
+    One that takes long to make, as that of a thousand jobs, is kept for longer, so that scrapes
+    cost the syncs little time, however many there are.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._kept: dict[object, tuple[float, bytes]] = {}
+
+    def answer(self, kind: object, make: Callable[[], bytes]) -> bytes:
+        """Return the answer of a kind that is kept, else one that is made."""
+        with self._lock:
+            began = self._clock.monotonic()
+            until, answer = self._kept.get(kind, (began, b""))
+            if began < until:
+                return answer
+            answer = make()
+            ended = self._clock.monotonic()
+            self._kept.pop(kind, None)
+            for oldest in list(self._kept)[: len(self._kept) + 1 - _MOST_KEPT]:
+                del self._kept[oldest]
+            pause = max(_KEPT_FOR, (ended - began) * _MOST_OF_TIME)
+            self._kept[kind] = (ended + pause, answer)
+            return answer
+
+
 class _Site(NamedTuple):
-    """What a server answers with, besides the metrics."""
+    """What a server answers with."""
 
     probes: Mapping[str, _Probe]
     pages: Pages
+    scrapes: _Scrapes
 
 
 def _probes(
@@ -214,7 +246,7 @@ class _Handler(MetricsHandler):
             self._answer(Page(HTTPStatus.BAD_REQUEST, "the path is no path of a URL\n"))
             return
         if path == "/metrics":
-            super().do_GET()
+            self.wfile.write(self.site.scrapes.answer(self._kind(), self._metrics))
         elif path in self.site.probes:
             self._probe(self.site.probes[path])
         else:
@@ -231,13 +263,27 @@ class _Handler(MetricsHandler):
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = refuse  # noqa: N815
 
     def do_HEAD(self) -> None:  # noqa: N802
+        head, end, _body = self._captured(self.do_GET).partition(_END_OF_HEADERS)
+        self.wfile.write(head + end)
+
+    def _metrics(self) -> bytes:
+        return self._captured(super().do_GET)
+
+    def _kind(self) -> object:
+        """Return what decides what an answer with metrics is, besides the metrics."""
+        form = choose_encoder(self.headers.get("Accept", ""))[1]
+        is_packed = gzip_accepted(self.headers.get("Accept-Encoding", ""))
+        names = parse_qs(urlsplit(self.path).query).get("name[]", ())
+        return tuple(names), self.request_version, form, is_packed
+
+    def _captured(self, answer: Callable[[], None]) -> bytes:
+        """Return the bytes that a method would send."""
         client, self.wfile = self.wfile, io.BytesIO()
         try:
-            self.do_GET()
-            head, end, _body = self.wfile.getvalue().partition(_END_OF_HEADERS)
+            answer()
+            return self.wfile.getvalue()
         finally:
             self.wfile = client
-        client.write(head + end)
 
     def _probe(self, probe: _Probe) -> None:
         if probe.is_good():

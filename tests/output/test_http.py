@@ -20,6 +20,7 @@ from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.output import http
 from cpreplicate.output.http import ListenAddress, Page, parse_address, serve
 from tests.support.prometheus import prometheus, promtool
+from tests.support.stepping import ManualClock
 from tests.support.waiting import PATIENCE
 
 FREE = ListenAddress("127.0.0.1", 0)
@@ -60,6 +61,40 @@ def test_metrics_have_the_format_that_the_client_accepts():
         status, kind, text = get(address, "/metrics", Accept=accepted)
         assert kind.startswith("application/openmetrics-text; version=1.0.0")
         assert text.endswith("# EOF\n")
+
+
+class Scraped:
+    """Jobs that count how often they are looked at, which takes some seconds."""
+
+    def __init__(self, seconds=0.0):
+        self.clock, self.seconds, self.looks = ManualClock(), seconds, 0
+
+    def __call__(self):
+        self.looks += 1
+        self.clock.pass_(self.seconds)
+        return [JOB]
+
+
+def test_metrics_are_made_once_for_all_scrapes_of_a_second():
+    jobs = Scraped()
+    with serve(FREE, jobs, yes, yes, clock=jobs.clock) as address:
+        texts = {get(address, f"/metrics?{number}")[2] for number in range(50)}
+        assert (jobs.looks, len(texts)) == (1, 1)
+        jobs.clock.pass_(1.0)
+        get(address, "/metrics")
+        assert jobs.looks == 2
+
+
+def test_metrics_that_take_long_to_make_take_a_tenth_of_the_time():
+    jobs = Scraped(seconds=2.0)
+    with serve(FREE, jobs, yes, yes, clock=jobs.clock) as address:
+        get(address, "/metrics")
+        jobs.clock.pass_(19.0)
+        get(address, "/metrics")
+        assert jobs.looks == 1
+        jobs.clock.pass_(1.0)
+        get(address, "/metrics")
+        assert jobs.looks == 2
 
 
 def test_probes_answer_200_or_503():
