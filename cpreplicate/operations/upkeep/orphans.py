@@ -117,12 +117,15 @@ def _bytes_of(tree: Tree) -> int:
 def has_traces(replica: Replica, before: float) -> bool:
     """Return whether `.cpreplicate/` shows that runs left files that a sweep may remove.
 
-    These are older journals, and records of checkpoints that are not there. Costs the listings of
-    that directory, of the replica and of each checkpoint.
+    These are journals while no run is at work, of whatever age, since each run writes those anew
+    that it finds; and older journals, and records of checkpoints that are not there. Costs the
+    listings of that directory, of the replica and of each checkpoint.
     """
     own = replica.own_files()
-    names = tuple(replica.committed_names())
     journals = set(journal.names(own))
+    if journals and lease.NAME not in own:
+        return True
+    names = tuple(replica.committed_names())
     return any(
         (name in journals or why_orphan(f"{OWN}/{name}", names, ()) is not None)
         and _is_older(f"{OWN}/{name}", status, before)

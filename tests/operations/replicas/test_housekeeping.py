@@ -1,6 +1,7 @@
 """A service sweeps what it follows, and forgets what has ended, and neither stops a replication."""
 
 import contextlib
+import errno
 import json
 import shutil
 import zlib
@@ -9,6 +10,7 @@ import pytest
 
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.shard import Shard
+from cpreplicate.errors import CopyFailed
 from cpreplicate.operations.jobs.job import Job
 from cpreplicate.operations.jobs.service import Service, ServiceSettings
 from cpreplicate.operations.replicas.housekeeping import (
@@ -130,6 +132,26 @@ def test_what_failed_runs_left_is_swept_once_the_job_is_in_step(replica, tmp_pat
     assert paths(replica) == before
     assert counts == HousekeepingCounts(swept=2, swept_bytes=counts.swept_bytes)
     assert "removing 2 files" in found.lines[0]
+
+
+def test_of_many_rounds_that_failed_nothing_is_left_a_day_after_a_good_one(tmp_path):
+    def fails(_verb, uri):
+        return OSError(errno.EIO, "fails", uri) if uri.endswith("-b") else None
+
+    replica = synced(tmp_path, {1: FILES})
+    for number in range(2, 6):
+        files = {f"shared/{number}-{name}": 40 for name in "abc"}
+        with serving("file", Faulty(LocalStorage(), fails)), pytest.raises(CopyFailed):
+            synced(tmp_path, {number: files})
+        aged(replica)
+    synced(tmp_path, {6: NEXT})
+    fresh = synced(tmp_path / "another", {6: NEXT})
+    assert len(paths(replica)) >= len(paths(fresh)) + 4 * 2
+    with kept(tmp_path, tmp_path / "dcA" / JOB) as found:
+        found.round()  # what the last good round wrote is of now, its journal, too
+    assert {path for path in paths(replica) if "/copied-" not in path} == paths(fresh)
+    synced(tmp_path, {7: NEXT})
+    assert not list(replica.glob(".cpreplicate/copied-*"))
 
 
 def test_what_failed_runs_left_serves_the_next_try_while_a_job_is_not_in_step(replica, tmp_path):
