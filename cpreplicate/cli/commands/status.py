@@ -22,6 +22,7 @@ from cpreplicate.cli.running.results import show_read
 from cpreplicate.errors import NotThere
 
 if TYPE_CHECKING:
+    from cpreplicate.core.shard import Shard
     from cpreplicate.operations.replicas.replicas import MissingSources, ReplicaRef
     from cpreplicate.storage import Sides
 
@@ -58,6 +59,7 @@ def status(
     target: str,
     source: tuple[str, ...],
     max_lag: float | None,
+    shard: Shard,
     orphans: bool,
     with_positions: bool,
     output: Any,
@@ -87,9 +89,10 @@ def status(
         with_positions=with_positions,
         kafka=None if kafka is None else kafka.cluster,
         notify=write_warning,
-    )
+    ).of_shard(shard)
     page = page_writer(values["report_file"], report)
-    code = show_read(report, output, page=page) if report.replicas or file is not None else 0
+    is_shown = report.replicas or report.elsewhere or file is not None
+    code = show_read(report, output, page=page) if is_shown else 0
     for source_root in missing.unmounted:
         write_warning(_unmounted(source_root))
     _refuse_missing(missing.misnamed)
@@ -97,7 +100,7 @@ def status(
         raise report.kafka_error
     if report.lagging:
         return _LAGGING
-    if file is None and not any(row.is_there for row in report.replicas):
+    if file is None and not report.elsewhere and not any(row.is_there for row in report.replicas):
         raise NotThere(
             f"{absolute(target)} holds no replica. TARGET is the TARGET_ROOT of `sync`, a"
             " REPLICA in it, or the TOML file of `fleet`"

@@ -300,6 +300,12 @@ STATUS = (
         kinds.TIME,
     ),
     basic(
+        "shard",
+        "Only the replicas of jobs in this part, as services with --shard divide them.",
+        kinds.SHARD,
+        default="1/1",
+    ),
+    basic(
         "orphans",
         "Count the orphans and their bytes, and those of all files. Lists every directory of each"
         " replica, and reads its _metadata and its manifests.",

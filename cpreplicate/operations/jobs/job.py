@@ -76,9 +76,14 @@ class Job:
         return JobKey(request.target_root, job_root(request.source))
 
     def is_in(self, shard: Shard) -> bool:
-        """Return whether the job is in a shard: by its id, or by the path of its directory."""
-        name, source = self.key.name, self.key.source
-        return shard.has(name if is_distinctive(name) else uri.local_path(source))
+        """Return whether the job is in a shard."""
+        return is_in_shard(self.key.source, shard)
+
+
+def is_in_shard(source: str, shard: Shard) -> bool:
+    """Return whether the job of a directory is in a shard: by its id, or by the path."""
+    name = uri.name(source)
+    return shard.has(name if is_distinctive(name) else uri.local_path(source))
 
 
 def levels_of(jobs: Iterable[Job]) -> dict[int, int]:

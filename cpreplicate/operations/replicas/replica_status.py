@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from cpreplicate.core.placement import job_root
 from cpreplicate.core.retention import Stated
+from cpreplicate.core.shard import WHOLE, Shard
+from cpreplicate.operations.jobs.job import is_in_shard
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.kafka.positions import CheckpointPositions
 from cpreplicate.operations.replicas.lives import Life
@@ -77,6 +80,10 @@ class ReplicaStatus:
     life: Life | None = None
     later_life: Life | None = None
     stored: int | None = None
+
+    def is_in(self, shard: Shard) -> bool:
+        """Return whether a service of this shard follows the job."""
+        return is_in_shard(job_root(self.observed.source) or self.job, shard)
 
     @property
     def has_point(self) -> bool:
@@ -149,6 +156,7 @@ class FleetStatus:
     """The status of every replica that was asked for, at a time in seconds since the epoch.
 
     `kafka` are the servers of the Kafka that was asked, and `kafka_error` why it did not answer.
+    `elsewhere` is how many more replicas are of jobs in other shards than `shard`.
     """
 
     replicas: tuple[ReplicaStatus, ...]
@@ -156,6 +164,13 @@ class FleetStatus:
     max_lag: float | None = None
     kafka: str | None = None
     kafka_error: Exception | None = None
+    shard: Shard = WHOLE
+    elsewhere: int = 0
+
+    def of_shard(self, shard: Shard) -> FleetStatus:
+        """Return the status of the jobs in a shard."""
+        rows = tuple(row for row in self.replicas if row.is_in(shard))
+        return replace(self, replicas=rows, shard=shard, elsewhere=len(self.replicas) - len(rows))
 
     @property
     def lagging(self) -> tuple[ReplicaStatus, ...]:

@@ -32,7 +32,7 @@ def _text(status: FleetStatus) -> str:
         f"{title_of(row)}: {text}" for row in status.replicas for text in problems_of(row, status)
     ]
     positions = [part for row in status.replicas for part in _positions(row)]
-    ends = [*_of_earlier_lives(status), *filter(None, [_summary(status)])]
+    ends = [*_more_lines(status), *filter(None, [_summary(status)])]
     parts = [table(head, rows), *positions, lines(problems), lines(ends)]
     return "\n\n".join(filter(None, parts))
 
@@ -56,8 +56,10 @@ def _positions(row: ReplicaStatus) -> list[str]:
     return [f"{lines([title_of(row)])}: {row.checkpoint}\n{parts[0]}", *parts[1:]] if parts else []
 
 
-def _of_earlier_lives(status: FleetStatus) -> Iterator[str]:
-    """Yield what the replicas of earlier lives take together."""
+def _more_lines(status: FleetStatus) -> Iterator[str]:
+    """Yield what the replicas of earlier lives take together, and how many are in other shards."""
+    if status.elsewhere:
+        yield f"shard {status.shard}: {status.elsewhere} replicas are of jobs in other shards"
     if rows := status.of_earlier_lives:
         yield (
             f"{len(rows)} of {len(status.replicas)} replicas are of earlier lives of their jobs,"
@@ -71,6 +73,8 @@ def _json(status: FleetStatus) -> str:
         {
             "max_lag_seconds": status.max_lag,
             "lagging": len(status.lagging),
+            "shard": str(status.shard),
+            "in_other_shards": status.elsewhere,
             "earlier_lives": {
                 "replicas": len(status.of_earlier_lives),
                 "bytes": bytes_of(status.of_earlier_lives),

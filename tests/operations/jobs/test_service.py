@@ -4,6 +4,8 @@ import contextlib
 import gc
 import itertools
 import math
+import os
+import re
 import shutil
 import threading
 import weakref
@@ -11,6 +13,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from prometheus_client import generate_latest
 
 from cpreplicate.core.lag import Newest, reported
 from cpreplicate.errors import SourceBroken, UsageError
@@ -21,6 +24,7 @@ from cpreplicate.operations.jobs.service import Service, ServiceSettings
 from cpreplicate.operations.jobs.state import JobState
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
+from cpreplicate.output.metrics import registry_of
 from cpreplicate.protocol.lease import acquire
 from cpreplicate.runners import ExecutionOptions, WarmRunners
 from cpreplicate.storage import Side, Sides, Transient
@@ -869,6 +873,27 @@ def test_a_replica_of_the_newest_checkpoint_has_no_lag_however_the_clocks_differ
         assert (seen.behind(), seen.lag(stepped.clock.now())) == (0, 0)
         assert seen.replica_newest.clocks_apart == pytest.approx(ahead)
         assert seen.tries == 4
+
+
+@pytest.mark.parametrize("ahead", [0.0, 300.0, -300.0])
+def test_by_how_much_the_clock_of_the_source_is_ahead_is_a_metric_and_corrects_ages(
+    tmp_path, ahead
+):
+    with stepping(Jobs(served(tmp_path, 1))) as stepped:
+        for number in (1, 2, 3):
+            stepped.clock.pass_(100.0)
+            path = write(tmp_path, 1, number)
+            completed = stepped.clock.now() + ahead - 1.0
+            os.utime(path / "_metadata", (completed, completed))
+            stepped.step(1.0)
+        (seen,) = stepped.service.observations()
+        text = generate_latest(registry_of(lambda: [seen], stepped.clock)).decode()
+        found = re.search(r"^cpreplicate_source_clock_ahead_seconds{.*} (\S+)$", text, re.MULTILINE)
+        assert found is not None
+        assert float(found[1]) == pytest.approx(ahead, abs=110.0 if ahead < 0 else 5.0)
+        assert (float(found[1]) == 0) == (ahead == 0)
+        seen.source_newest = seen.source_newest._replace(checkpoint_id=4)
+        assert seen.lag(stepped.clock.now()) == pytest.approx(2.0, abs=110.0 if ahead < 0 else 5.0)
 
 
 def test_a_number_that_flink_uses_a_second_time_is_another_checkpoint(tmp_path):

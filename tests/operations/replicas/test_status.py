@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from cpreplicate.cli.commands.replication import cli
+from cpreplicate.core.shard import Shard
 from cpreplicate.operations.replicas.replicas import replicas_below
 from cpreplicate.operations.replicas.status import status
 from cpreplicate.operations.sync import sync
@@ -341,6 +342,18 @@ def test_what_all_files_of_a_replica_take_is_counted_with_the_orphans(root):
     assert rows(root)[ORDERS]["stored_bytes"] is None
     assert rows(root, "--orphans")[ORDERS]["stored_bytes"] == every
     assert "stored" in run("status", root / "dcB", "--orphans").out.splitlines()[0]
+
+
+def test_of_a_shard_those_are_shown_that_its_service_follows(tmp_path):
+    roots = Roots(tmp_path)
+    every = {roots.add(f"{number:x}e" * 16).name for number in range(6)}
+    shown = [set(rows(tmp_path, "--shard", f"{number}/2")) for number in (1, 2)]
+    assert (shown[0] | shown[1], shown[0] & shown[1]) == (every, set())
+    assert shown[0] == {name for name in every if Shard(1, 2).has(name)}
+    words = ("status", roots.targets, "--shard", "1/2")
+    found = json.loads(run(*words, "--output", "json").out)
+    assert (found["shard"], found["in_other_shards"]) == ("1/2", len(shown[1]))
+    assert f"shard 1/2: {len(shown[1])} replicas are of jobs in other shards" in run(*words).out
 
 
 def test_earlier_lives_of_jobs_are_shown_with_what_they_take(tmp_path):
