@@ -20,6 +20,7 @@ from cpreplicate.operations.jobs.chosen import Chosen, pattern_word, why_waiting
 from cpreplicate.operations.jobs.coverage import Coverage
 from cpreplicate.operations.jobs.inquiries import Inquiries
 from cpreplicate.operations.jobs.job import Checkpoint, Job
+from cpreplicate.operations.jobs.pace import Pace
 from cpreplicate.operations.jobs.repeated_lines import RepeatedLines
 from cpreplicate.operations.sync.request import SyncRequest, is_outside_roots
 from cpreplicate.protocol.savepoints import LastSavepoint
@@ -55,8 +56,8 @@ class _JobManager:
     `names` are those of all jobs that it reported then, by their ids, also of those that are not
     followed.
     `failed`: when it did not answer the question for a job's checkpoint. `unread`: why jobs that it
-    reports cannot be followed at all, by the names under which `coverage` knows them. `is_left`: it
-    is asked no more.
+    reports cannot be followed at all, by the names under which `coverage` knows them. `paces`: when
+    each job is to be asked for. `is_left`: it is asked no more.
     """
 
     rest: FlinkRest
@@ -64,6 +65,7 @@ class _JobManager:
     names: Mapping[str, str] = field(default_factory=dict)
     failed: dict[str, float] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
+    paces: dict[str, Pace] = field(default_factory=dict)
     problem: str | None = None
     is_left: bool = False
 
@@ -208,6 +210,8 @@ class FlinkJobs:
         self._drop_gone(manager, ids | left_out, began)
         self._follow_by_directory(manager, left_out, began)
         manager.failed = {job: at for job, at in manager.failed.items() if job in ids}
+        manager.paces = {job: pace for job, pace in manager.paces.items() if job in ids}
+        reported = [job for job in reported if not self._is_as_before(manager, job, began)]
         # those that failed last: they may take all the time that there is
         reported.sort(key=lambda job: manager.failed.get(job.job_id, -math.inf))
         unread = {_unread(manager, "jobs without a valid id"): text for text in overview.problems}
@@ -225,6 +229,20 @@ class FlinkJobs:
                 break
         self._set_unread(manager, unread)
 
+    def _is_as_before(self, manager: _JobManager, job: RunningJob, now: float) -> bool:
+        """Return whether a job is not asked for, and count what is known as seen now.
+
+        Its next checkpoint is not due, and the overview reports the same of it.
+        """
+        pace, seen = manager.paces.get(job.job_id), manager.seen.get(job.job_id)
+        if pace is None or seen is None or job.job_id in manager.failed:
+            return False
+        if seen.job.newest is None or seen.job.refusal is not None or pace.is_due(job, now):
+            return False
+        with self._lock:
+            seen.job, seen.reported = replace(seen.job, looked=self._clock.now()), now
+        return True
+
     def _set_unread(self, manager: _JobManager, unread: dict[str, str]) -> None:
         """Record which jobs are reported and followed by nobody: they have no lag that shows it."""
         manager.unread = unread
@@ -239,6 +257,7 @@ class FlinkJobs:
             checkpoint, restored, savepoint = manager.rest.checkpoints(job.job_id)
             if checkpoint is not None:
                 self._see(manager, job, checkpoint, now, looked)
+                manager.paces.setdefault(job.job_id, Pace()).saw(job, checkpoint, now)
             else:
                 # recovered, and without a checkpoint since: its directory has the newest one
                 self._follow_restored(manager, job, restored, now)

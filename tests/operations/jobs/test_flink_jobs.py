@@ -564,3 +564,39 @@ def test_a_lost_job_that_an_operator_states_to_have_ended_is_followed_no_more():
         ended[:] = [ONE]
         assert found.jobs() == []
         assert f"1: the job {ONE} is gone" in lines
+
+
+def test_a_job_whose_next_checkpoint_is_not_due_costs_no_call_and_counts_as_seen():
+    clock, asked = ManualClock(), []
+    answers = {"/jobs/overview": overview(ONE)}
+
+    class Asked(FlinkRest):
+        def checkpoints(self, job_id):
+            asked.append(clock.passed)
+            return super().checkpoints(job_id)
+
+    with answering(answers) as (place, _):
+        found = FlinkJobs(
+            lambda: [f"http://{place}"],
+            lambda url: Asked(url, limits=RequestLimits(HANG, 1 << 20)),
+            Chosen(every=True),
+            SyncRequest("", "file:/dcB"),
+            lambda _line: None,
+            clock,
+            patience=HANG,
+        )
+        for _ in range(30):
+            number = 1 + int(clock.passed) // 60  # one a minute
+            answer = checkpoints(ONE, number)
+            answer["latest"]["completed"]["latest_ack_timestamp"] = number * 60_000
+            answers[f"/jobs/{ONE}/checkpoints"] = answer
+            (job,) = found.jobs()
+            assert job.looked == clock.now()
+            if clock.passed > 120.0:  # how often it completes one is known
+                assert job.newest.newest.checkpoint_id == number
+            clock.pass_(10.0)
+        assert len(asked) < 20
+        asked.clear()
+        answers["/jobs/overview"]["jobs"][0]["state"] = "FAILING"
+        found.jobs()
+        assert len(asked) == 1
