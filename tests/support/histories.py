@@ -229,7 +229,7 @@ class World:
         self.layout = draw.choice(["own", "own", "flink", "flink", "archive"])
         self.is_fixed = draw.random() < 0.5
         self.adopting = 0.4 if self.layout == "flink" else 0.05
-        self.operations: dict[Callable[[World], object], float] = OPERATIONS
+        self.operations: Mapping[Callable[..., object], float] = OPERATIONS
         if is_adopting:
             self.layout, self.is_fixed, self.adopting, self.operations = (
                 "flink",
@@ -431,8 +431,13 @@ class World:
             packing=PackOptions("on" if self.packing.random() < self.packs else "off", 1 << 20),
             execution=ExecutionOptions(runner="inline", parallelism=1),
             subsumption_wait=0.0,
+            name=self.name_of(job),
         )
         self._perform(self._sync_operation(request, is_odd, follow))
+
+    def name_of(self, job: Job) -> str | None:  # noqa: ARG002  # here none has one
+        """Return the name of a job that a sync records."""
+        return None
 
     def _stated(self, last: int) -> Retention | int | None:
         """Return a retention, or sometimes that none is stated."""
@@ -1427,7 +1432,8 @@ class World:
         after = self._below("file:")
         for replica in self._replicas():
             passed = self.broken | self.adopted.keys() | self.secondhand
-            if operation.kind == "fleet" or replica in passed:
+            is_forgotten = operation.kind == "forget" and replica == operation.replica
+            if operation.kind == "fleet" or is_forgotten or replica in passed:
                 continue  # of a copy of a replica, the time is that of the first copy
             had, has = self._points(replica, before), self._points(replica, after)
             gone = had.keys() - has.keys()

@@ -296,6 +296,12 @@ STATES: dict[str, Collection[str]] = {
         "a shared history had: completed before delayed deletes",
         "a shared history had: a run turned to a newer checkpoint",
     ),
+    "tests/histories/test_forgetting.py": (
+        "a forgetting history had: forget Removal",
+        "a forgetting history had: an earlier life was forgotten",
+        "a forgetting history had: not to be forgotten",
+        "a forgetting history had: started unpromoted",
+    ),
 }
 # What single tests of `make test` reach, and no seeds
 DIRECTED_STATES: dict[str, Collection[str]] = {
