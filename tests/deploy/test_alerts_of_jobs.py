@@ -1,13 +1,16 @@
 """The shipped alert rules over what a service exports: each beside the nearest healthy case."""
 
 import contextlib
+import os
+import shutil
 from dataclasses import replace
 
 import pytest
 from prometheus_client.samples import Sample
 
+from cpreplicate.core.lag import reported
 from cpreplicate.core.shard import WHOLE, Shard
-from cpreplicate.operations.jobs.job import Job
+from cpreplicate.operations.jobs.job import Checkpoint, Job
 from cpreplicate.operations.jobs.service import Service, ServiceSettings
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
@@ -17,7 +20,7 @@ from cpreplicate.storage import Sides
 from tests.support import parts
 from tests.support.alerts import SERVICE_RULES, check_firing
 from tests.support.jobs import JOB, write_checkpoint
-from tests.support.replicas import FILES
+from tests.support.replicas import FILES, NEXT, sealed
 from tests.support.stepping import ManualClock, Stepped, Steps
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.xdist_group("alerts"), *parts.NIGHTLY]
@@ -62,11 +65,19 @@ class Site:
         )
         return [Sample("up", {}, 1), *(each for one in registry.collect() for each in one.samples)]
 
-    def check(self, samples, *names):
+    def check(self, samples, *names, minutes=14, rules=SERVICE_RULES):
         """Check that 14 minutes later these alerts on the job fire, and no others."""
         job = {"flink_job": "orders", "replica": self.replica}
         expected = [{"alertname": name, **job} for name in names]
-        check_firing(self.directory, SERVICE_RULES, samples, 14, expected, self.clock.now())
+        check_firing(self.directory, rules, samples, minutes, expected, self.clock.now())
+
+    def check_job(self, *names):
+        """Check that this goes on for 16 minutes, as far as the rules of a job are concerned."""
+        self.check(self.samples(), *names, minutes=16, rules=SERVICE_RULES[:1])
+
+    def discover(self, **options):
+        """Let discovery report the job so from now on."""
+        self.found = [replace(self.found[0], is_discovered=True, **options)]
 
 
 @pytest.fixture
@@ -104,6 +115,51 @@ def test_a_job_that_nobody_reports_fires_until_it_is_reported_or_has_ended(site)
     site.step(30.0)
     site.check(site.samples(), "CpreplicateJobLost")
     site.found = [job]
+    site.step(30.0)
+    site.check(site.samples())
+
+
+def test_a_replica_into_which_a_job_writes_is_not_ready_and_a_promoted_one_is(site):
+    replica = site.directory / "dcB" / JOB
+    site.step()
+    site.check_job()
+    shutil.copytree(replica / "chk-1", replica / "chk-9")
+    write_checkpoint(site.directory / "dcA", 2, NEXT)
+    site.step(30.0)
+    site.check_job("CpreplicateNotReady", "CpreplicateFailing")
+    shutil.rmtree(replica / "chk-9")
+    site.step(600.0)
+    site.check_job()
+    sealed(replica, "chk-2")
+    write_checkpoint(site.directory / "dcA", 3, FILES)
+    site.step(30.0)
+    site.check_job("CpreplicateSealedButScheduled", "CpreplicateFailing")
+
+
+@pytest.mark.parametrize("apart", [300.0, -300.0])
+def test_clocks_that_are_apart_fire_nothing(site, apart):
+    metadata = site.source / "_metadata"
+    then = site.clock.now() + apart
+    os.utime(metadata, (then, then))
+    site.discover(newest=Checkpoint(f"file:{site.source}", reported(1, site.clock.now() - apart)))
+    site.step()
+    site.step(30.0)
+    site.check(site.samples())
+
+
+def test_a_job_that_only_takes_savepoints_fires_nothing(site):
+    shutil.rmtree(site.source)
+    site.discover()
+    site.step()
+    site.step(30.0)
+    site.check(site.samples())
+
+
+def test_a_batch_job_that_ends_and_leaves_no_checkpoint_fires_nothing(site):
+    site.discover()
+    site.step()
+    shutil.rmtree(site.source)
+    site.discover(has_ended=True)
     site.step(30.0)
     site.check(site.samples())
 
