@@ -155,6 +155,36 @@ def test_a_checkpoint_subsumed_meanwhile_has_moved_on_although_its_files_are_mis
         diff(request(tmp_path))
 
 
+class SlowlyDeleted(Tracing):
+    """Flink deletes a file of the checkpoint, and after some looks its `_metadata`."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        super().__init__(Side().storage("file:/"))
+        self._metadata, self.looks = checkpoint / "_metadata", 0
+        (checkpoint.parent / "shared" / "a").unlink()
+
+    def stat(self, uri):
+        if uri == f"file:{self._metadata}":
+            self.looks += 1
+            if self.looks == 9:
+                self._metadata.unlink()
+        return super().stat(uri)
+
+
+def test_a_subsumed_checkpoint_that_flink_deletes_slowly_has_moved_on(tmp_path):
+    storage = SlowlyDeleted(write_checkpoint(tmp_path, 1, FILES))
+    write_checkpoint(tmp_path, 2, {"shared/new": 5})
+    with serving("file", storage), pytest.raises(SourceMovedOn, match="was subsumed meanwhile"):
+        diff(request(tmp_path))
+
+
+def test_the_newest_checkpoint_is_not_looked_for_again_and_again(tmp_path):
+    storage = SlowlyDeleted(write_checkpoint(tmp_path, 1, FILES))
+    with serving("file", storage), pytest.raises(SourceBroken):
+        diff(request(tmp_path))
+    assert storage.looks < 9
+
+
 def spread(root: Path, directories: int) -> Tracing:
     """A checkpoint of 1000 files in so many directories, and a record of the calls.
 

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 
 from cpreplicate.core.path_columns import rows_of, texts
 from cpreplicate.core.plan import Plan
-from cpreplicate.errors import SourceMovedOn
+from cpreplicate.errors import CpreplicateError, SourceMovedOn
 from cpreplicate.operations.sync.source import incomplete
 from cpreplicate.operations.sync.source.state import SourceState, search
+from cpreplicate.protocol.source import newest
+
+_LOOKS = 30  # of a minute, if each is after two seconds
 
 
 def refuse_incomplete(plan: Plan, source_state: SourceState) -> None:
@@ -79,11 +82,30 @@ def of_other_lengths(plan: Plan, source_state: SourceState) -> list[str]:
 def _is_subsumed(source_state: SourceState) -> bool:
     """Return whether the source's `_metadata` is gone, now or after `subsumption_wait`.
 
-    Flink deletes the `_metadata` and the files of a subsumed checkpoint one after the other.
+    Flink deletes the `_metadata` and the files of a subsumed checkpoint one after the other: with
+    many files on a slow NameNode, that takes long. Where the job has another one by now, it is
+    looked for so often.
     """
-    metadata_uri = source_state.file.uri
-    storage = source_state.file.side.storage(metadata_uri)
-    if storage.stat(metadata_uri) is None:
+    if _is_gone(source_state):
         return True
-    time.sleep(source_state.request.subsumption_wait)
-    return storage.stat(metadata_uri) is None
+    looks = _LOOKS if _is_replaced(source_state) else 1
+    return any(_is_gone(source_state, wait=True) for _ in range(looks))
+
+
+def _is_gone(source_state: SourceState, wait: bool = False) -> bool:
+    if wait:
+        time.sleep(source_state.request.subsumption_wait)
+    metadata_uri = source_state.file.uri
+    return source_state.file.side.storage(metadata_uri).stat(metadata_uri) is None
+
+
+def _is_replaced(source_state: SourceState) -> bool:
+    """Return whether the job's newest checkpoint is another one, or it has none any more."""
+    source, request = source_state.source, source_state.request
+    if source.job_root is None:
+        return False
+    try:
+        found = newest(source.job_root, request.sides.source, request.allow_older)
+    except CpreplicateError:  # it is being deleted, or not clear
+        return True
+    return found.checkpoint != source.checkpoint
