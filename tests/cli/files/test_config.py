@@ -225,7 +225,7 @@ content = true
 [storage."s3://bucket"]
 secret = "s"
 anon = true
-max_concurrency = 3
+fixed_upload_size = true
 """
     assert run(directory, text).returncode == 0
     write_checkpoint(directory / "dcA", 2, NEXT)

@@ -32,7 +32,6 @@ OPTIONS = {  # that are known without the class, whose constructor has more
         "region",
         "anon",
         "use_ssl",
-        "max_concurrency",
         s3_options.ADDITIONAL,
         *s3_options.OWN,
     ],
@@ -50,8 +49,9 @@ OPTIONS = {  # that are known without the class, whose constructor has more
     ],
     "oss": ["key", "secret", "token", "endpoint"],
 }
-# parameters of constructors that are no text
+# parameters of constructors that are no text, and those of s3fs that nothing here uses
 _NO_OPTIONS = ("self", "asynchronous", "loop", "session", "credential")
+_UNUSED = ("max_concurrency", "default_block_size", "default_fill_cache", "default_cache_type")
 # of gs:, an option of this module
 _HIERARCHICAL = "hierarchical"
 
@@ -80,7 +80,9 @@ def constructor_options(protocol: str) -> dict[str, Any]:
     for each in reversed(own[:-1]):  # the last is `object`
         for name, parameter in inspect.signature(each.__init__).parameters.items():
             is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-            if is_named and name not in _NO_OPTIONS and not name.endswith("_kwargs"):
+            is_unused = protocol == "s3" and name in _UNUSED
+            is_option = name not in _NO_OPTIONS and not name.endswith("_kwargs")
+            if is_named and is_option and not is_unused:
                 found[name] = parameter.default
     return found | ({_HIERARCHICAL: False} if protocol == "gs" else {})
 

@@ -35,7 +35,7 @@ def test_an_object_is_put_under_its_literal_name_and_replaced(server, key):
 
 @pytest.mark.parametrize(
     "more",
-    [{"anon": "true"}, {"max_concurrency": "4"}, {"key": "a\n"}, {"secret": "ü"}],
+    [{"anon": "true"}, {"cache_regions": "true"}, {"key": "a\n"}, {"secret": "ü"}],
     ids=str,
 )
 def test_s3fs_puts_where_an_option_is_given_that_only_it_has_or_explains(server, more):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import re
+import socket
 import ssl
 
 import pytest
@@ -10,6 +13,8 @@ import pytest
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import Side
 from cpreplicate.storage.backends.objects import s3_options
+from cpreplicate.storage.backends.objects.clients import OPTIONS, constructor_options
+from tests.support.certificates import self_signed
 from tests.support.s3 import FaultyProxy, S3Server, side_options
 
 KEY = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="  # 32 bytes
@@ -62,13 +67,85 @@ def test_an_option_is_in_each_put_of_both_clients(proxy, options, headers):
     storage.delete("s3://wire/exclusive")
 
 
+SENT = [  # and what the head of a request has by it, or by its other value
+    ({"key": "mine"}, "credential=mine/", None),
+    ({"token": "session"}, "x-amz-security-token: session\r\n", None),
+    ({"region": "eu-west-7"}, "/eu-west-7/s3/aws4_request", None),
+    ({"anon": "true"}, None, "authorization: "),
+    ({"response_checksum_validation": "when_supported"}, "x-amz-checksum-mode: enabled", None),
+    ({"response_checksum_validation": "when_required"}, None, "x-amz-checksum-mode"),
+    ({"addressing_style": "path"}, " /wire/sent ", None),
+    ({"addressing_style": "virtual"}, " /sent ", None),
+    ({"fs.s3a.path.style.access": "false"}, "host: wire.localhost:", None),
+]
+
+
+@pytest.fixture
+def every_localhost(monkeypatch):
+    """A bucket in the name of a host is found, whatever the resolver of the machine knows."""
+    resolve = socket.getaddrinfo
+
+    def resolved(host, *arguments, **named):
+        return resolve("127.0.0.1" if "localhost" in str(host) else host, *arguments, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+
+
+@pytest.mark.usefixtures("every_localhost")
+@pytest.mark.parametrize(("options", "has", "lacks"), SENT, ids=str)
+def test_an_option_is_in_each_request(proxy, options, has, lacks):
+    """A host with a number for a name never has a bucket in it."""
+    storage = storage_of(proxy.endpoint.replace("127.0.0.1", "localhost"), options)
+    with contextlib.suppress(OSError):  # the server knows no other address
+        storage.put("s3://wire/sent", lambda: [b"x"])
+        storage.read("s3://wire/sent")
+    assert proxy.heads
+    assert has is None or any(has in head for head in proxy.heads)
+    assert lacks is None or not any(lacks in head for head in proxy.heads)
+
+
+def test_a_secret_decides_about_the_signature(proxy, monkeypatch):
+    now = datetime.datetime.now(datetime.timezone.utc)
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda *_, **__: now)
+    signatures = []
+    for secret in ("one", "one", "other"):
+        proxy.heal()
+        assert storage_of(proxy.endpoint, {"secret": secret}).stat("s3://wire/none") is None
+        signatures.append(re.findall("signature=([0-9a-f]+)", proxy.heads[0]))
+    one, same, other = signatures
+    assert one == same != other
+
+
+def test_without_ssl_an_endpoint_without_a_scheme_is_asked_by_http(proxy):
+    endpoint = proxy.endpoint.removeprefix("http://")
+    assert storage_of(endpoint, {"use_ssl": "false"}).list("s3://wire/none") == []
+    assert proxy.requests
+
+
+def test_each_option_of_s3_has_a_row_here():
+    of_tests = {"endpoint_url", "secret", "use_ssl", "request_checksum_calculation"}
+    of_rows = {name for options, *_ in (*WIRE, *SENT) for name in options if "." not in name}
+    assert of_rows | of_tests == {*OPTIONS["s3"]}
+
+
+@pytest.mark.parametrize("protocol", ["gs", "abfs"])
+def test_each_option_of_another_object_store_is_one_of_its_client(protocol):
+    assert constructor_options(protocol).keys() >= {*OPTIONS[protocol]}
+
+
+@pytest.mark.parametrize("unused", ["max_concurrency", "default_block_size"])
+def test_a_parameter_of_s3fs_that_nothing_uses_is_no_option(unused):
+    with pytest.raises(UsageError, match=f"unknown option '{unused}'"):
+        storage_of("http://127.0.0.1:1", {unused: "4"})
+
+
 @pytest.mark.parametrize(
     ("mode", "has_checksum"), [("when_required", False), ("when_supported", True)]
 )
 def test_the_checksums_of_puts_are_those_that_are_asked_for(proxy, mode, has_checksum):
     storage = storage_of(proxy.endpoint, {"request_checksum_calculation": mode})
     storage.put("s3://wire/a", lambda: [b"x"], replace=False)
-    storage.put("s3://wire/a", lambda: [b"x"])
+    storage.put("s3://wire/sent", lambda: [b"x"])
     puts = [head for head in proxy.heads if head.startswith("put ")]
     assert ["x-amz-checksum-crc32: " in head for head in puts] == [has_checksum] * 2
     storage.delete("s3://wire/a")
@@ -91,39 +168,6 @@ def test_by_https_puts_to_other_services_have_their_checksum_in_front(s3, tmp_pa
         trailing = storage_of(endpoint, {"request_checksum_calculation": "when_supported"})
         with pytest.raises(OSError, match="the service refuses the request"):
             trailing.create_exclusive("s3://wire/https", b"x")
-
-
-def self_signed(directory):
-    """Return a file with a certificate for localhost, and its key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256())
-    )
-    file = directory / "certificate.pem"
-    file.write_bytes(
-        certificate.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return file
 
 
 @pytest.mark.parametrize(

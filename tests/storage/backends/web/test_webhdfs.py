@@ -7,10 +7,12 @@ from __future__ import annotations
 import base64
 import errno
 import json
+import ssl
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -19,9 +21,11 @@ from cpreplicate.errors import UsageError
 from cpreplicate.storage import Side
 from cpreplicate.storage.backends.web.webhdfs import WebHdfsStorage
 from cpreplicate.storage.base import NoAnswer, NotAuthenticated, Transient
+from cpreplicate.storage.option_names import NAMES
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.wrappers.retry import Pauses, Retrying
 from tests.support import hostile
+from tests.support.certificates import self_signed
 from tests.support.waiting import PATIENCE
 
 FILE = {"FileStatus": {"length": 3, "type": "FILE", "modificationTime": 1000, "permission": "640"}}
@@ -40,6 +44,15 @@ class NameNode:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.filesystem = f"webhdfs://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def behind_tls(self, certificate: str) -> str:
+        """From now on the server demands this certificate of its clients, and has it itself."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        context.load_verify_locations(certificate)
+        context.verify_mode = ssl.CERT_REQUIRED
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        return f"swebhdfs://localhost:{self._server.server_port}"
 
     def close(self) -> None:
         self._server.shutdown()
@@ -116,6 +129,22 @@ def test_a_password_is_sent_as_basic_authentication_and_not_in_the_address(
     namenode.storage(user="ann", password="x").stat(f"{namenode.filesystem}/a")
     assert namenode.headers[0]["Authorization"] == "Basic " + base64.b64encode(b"ann:x").decode()
     assert namenode.parameters == {"op": "GETFILESTATUS"}
+
+
+def test_a_certificate_is_presented_to_the_server(
+    namenode: NameNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = str(self_signed(tmp_path))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", certificate)
+    uri = namenode.behind_tls(certificate)
+    with pytest.raises(Transient):
+        WebHdfsStorage(uri, {}, WriteSettings()).stat(f"{uri}/a")
+    storage = WebHdfsStorage(uri, {"session_cert": certificate}, WriteSettings())
+    assert storage.stat(f"{uri}/a") is not None
+
+
+def test_each_option_of_webhdfs_has_a_test_here() -> None:
+    assert NAMES["webhdfs"] == {"user", "password", "token", "proxy_to", "session_cert"}
 
 
 @pytest.mark.parametrize(
