@@ -159,6 +159,14 @@ class Storage(ABC):
         Raises `FileNotFoundError`. Only regular files are opened, because others may have no end.
         """
 
+    def open_extent(self, uri: str, extent: int) -> BinaryIO:  # noqa: ARG002  # of HDFS
+        """Open a file as `open` does, of which at least the first `extent` bytes are needed.
+
+        A file of HDFS may be longer than a listing has it: its writer has it open, and what it has
+        flushed of the last block, only a DataNode knows. That is read too, then.
+        """
+        return self.open(uri)
+
     def read(self, uri: str, offset: int = 0, count: int | None = None) -> bytes:
         """Return the bytes of a file from an offset on: `count` of them, or all.
 

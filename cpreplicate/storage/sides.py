@@ -176,18 +176,21 @@ def _hdfs(filesystem: str, side: Side) -> Storage:
     cluster = _with_authority(filesystem, options)
     keytab = keytab_of(filesystem, options, side.principal, side.keytab)
     deadline = side.deadline(filesystem)
-    if side.hdfs_client == "hadoop":
+
+    @functools.cache
+    def hadoop() -> Storage:
         from cpreplicate.storage.backends.jvm.hadoop import HadoopStorage
 
-        client = HadoopStorage(cluster, options, side.write, deadline, keytab)
-        return _remote(client, filesystem, side)
+        return HadoopStorage(cluster, options, side.write, deadline, keytab)
+
+    if side.hdfs_client == "hadoop":
+        return _remote(hadoop(), filesystem, side)
     from cpreplicate.storage.backends.native.hdfs import HdfsStorage
 
-    cluster = _without_port(cluster, options)
-    mounts = _mounts_without_fallback(cluster, options)
-    native = HdfsStorage(
-        cluster, options, side.write, deadline, side.namenodes(cluster), keytab, mounts
-    )
+    name = _without_port(cluster, options)
+    mounts = _mounts_without_fallback(name, options)
+    nodes = side.namenodes(name)
+    native = HdfsStorage(name, options, side.write, deadline, nodes, keytab, mounts, hadoop)
     return _remote(native, filesystem, side)
 
 

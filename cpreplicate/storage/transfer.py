@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
@@ -92,7 +93,7 @@ def _copied(
 
         def content() -> Iterator[bytes]:
             tried.close()
-            return crc.over(tried.enter_context(_opened(reading, source)))
+            return crc.over(tried.enter_context(_opened(reading, source, extent)))
 
         length = writing.put(target, content, expect, status.attributes if status else None)
     return Checksum(length, crc.value)
@@ -118,7 +119,7 @@ def read_whole(source: str, extent: int, sides: Sides, moved: Moved = _ignore) -
     crc = _Crc(sides.target, moved)
 
     def read(plain: Storage) -> bytes:
-        return b"".join(crc.over(_opened(plain, source)))
+        return b"".join(crc.over(_opened(plain, source, extent)))
 
     data = reading.as_one("open", source, read)
     if len(data) < extent:
@@ -156,7 +157,7 @@ def copy_within(
             raise _damaged(uri)
         moved(0)
 
-    storage.put(new_uri, lambda: crc.over(_opened(side.storage(uri), uri)), expect)
+    storage.put(new_uri, lambda: crc.over(_opened(side.storage(uri), uri, length)), expect)
     return Checksum(length, crc32c)
 
 
@@ -210,7 +211,7 @@ def checksums_of_parts(
     """
 
     def read(plain: Storage) -> list[Checksum]:
-        with plain.open(uri) as stream:
+        with plain.open_extent(uri, max(map(sum, parts), default=0)) as stream:
             return [_checksum_of_part(stream, *part, side, moved) for part in parts]
 
     return side.storage(uri).as_one("open", uri, read)
@@ -250,15 +251,34 @@ def _parts(
             yield WholeFile(data, value(data))
 
 
-def checksum(uri: str, side: Side, moved: Moved = _ignore) -> Checksum:
-    """Read a file and return its length and CRC32C. Raises `FileNotFoundError`."""
+def checksum(uri: str, side: Side, moved: Moved = _ignore, extent: int = 0) -> Checksum:
+    """Read a file and return its length and CRC32C. Raises `FileNotFoundError`.
+
+    `extent` is as of `Storage.open_extent`.
+    """
 
     def read(plain: Storage) -> Checksum:
         crc = _Crc(side, moved)
-        with plain.open(uri) as stream:
+        with plain.open_extent(uri, extent) as stream:
             return Checksum(sum(map(len, crc.over(stream))), crc.value)
 
     return side.storage(uri).as_one("open", uri, read)
+
+
+def length_of(uri: str, extent: int, side: Side) -> int:
+    """Return the length of a file for who opens it and needs `extent` bytes, -1 if it is gone.
+
+    See `Storage.open_extent`.
+    """
+
+    def measured(plain: Storage) -> int:
+        with plain.open_extent(uri, extent) as stream:
+            return stream.seek(0, io.SEEK_END)
+
+    try:
+        return side.storage(uri).as_one("open", uri, measured)
+    except FileNotFoundError:
+        return -1
 
 
 class _Crc:
@@ -295,8 +315,8 @@ def _pieces(stream: BinaryIO) -> Iterator[bytes]:
         yield piece
 
 
-def _opened(storage: Storage, source: str) -> BinaryIO:
+def _opened(storage: Storage, source: str, extent: int) -> BinaryIO:
     try:
-        return storage.open(source)
+        return storage.open_extent(source, extent)
     except FileNotFoundError as error:
         raise SourceMissing(f"{source} is not there") from error

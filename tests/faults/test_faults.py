@@ -199,8 +199,8 @@ class Halfway(StorageWrapper):
         self._action()
         self.happened = True
 
-    def open(self, uri: str) -> BinaryIO:
-        stream = super().open(uri)
+    def open_extent(self, uri: str, extent: int) -> BinaryIO:
+        stream = super().open_extent(uri, extent)
         if "/new-" not in uri or self.happened:
             return stream
         return cast(BinaryIO, _Halting(stream, self._piece, self._gate))
@@ -241,8 +241,8 @@ class Opened(StorageWrapper):
         super().__init__(inner)
         self.opened: list[BinaryIO] = []
 
-    def open(self, uri: str) -> BinaryIO:
-        self.opened.append(super().open(uri))
+    def open_extent(self, uri: str, extent: int) -> BinaryIO:
+        self.opened.append(super().open_extent(uri, extent))
         return self.opened[-1]
 
 

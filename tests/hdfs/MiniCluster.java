@@ -10,6 +10,7 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -23,7 +24,9 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.Callable;
 import java.util.concurrent.LinkedBlockingQueue;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileUtil;
+import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.HdfsConfiguration;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
@@ -57,6 +60,7 @@ public final class MiniCluster {
     private final List<DatanodeID> nodes = new ArrayList<>();
     private final Map<Integer, DataNodeProperties> stopped = new HashMap<>();
     private final Set<Integer> stoppedNameNodes = new HashSet<>();
+    private final Map<Path, FSDataOutputStream> open = new HashMap<>();
     private int active; // -1: none
 
     private MiniCluster(MiniDFSCluster cluster, boolean ha) {
@@ -228,9 +232,19 @@ public final class MiniCluster {
             case "chmod" -> files().setPermission(words[1], new FsPermission(Short.parseShort(words[2], 8)));
             case "chown" -> files().setOwner(words[1], words[2], null);
             case "idle" -> waitUntil("no call is being handled", MiniCluster::isIdle);
+            case "write" -> writeOn(new Path(words[1]), Files.readAllBytes(new File(words[2]).toPath()));
             case "mkdirs" -> files().mkdirs(words[1], FsPermission.getDirDefault(), true);
             default -> throw new IllegalArgumentException("no such command: " + words[0]);
         }
+    }
+
+    /** What a writer flushes as Flink does, and does not close: the NameNode does not know how long the block is. */
+    private void writeOn(Path path, byte[] data) throws IOException {
+        if (!open.containsKey(path)) {
+            open.put(path, cluster.getFileSystem(active).create(path));
+        }
+        open.get(path).write(data);
+        open.get(path).hsync();
     }
 
     /** The active NameNode, as the superuser and not by RPC, which would count. */

@@ -10,7 +10,16 @@ from cpreplicate.storage import Storage
 from cpreplicate.storage.wrappers.base import READING
 from tests.support.replicas import held
 
-READS = {*READING, "listing", "real", "file_id", "are_in_one_mount", "mounts_below", "reach"}
+READS = {
+    *READING,
+    "open_extent",
+    "listing",
+    "real",
+    "file_id",
+    "are_in_one_mount",
+    "mounts_below",
+    "reach",
+}
 READS |= {"service_time", "space", "delete_policies", "inside", "carry_out", "as_one"}
 CHANGES = {"put", "publish", "create_exclusive", "take_over", "withdraw", "fence", "move"}
 CHANGES |= {"delete", "rmdir", "abort_uploads", "copy_within", "ignored_conditions"}

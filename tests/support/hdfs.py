@@ -311,6 +311,13 @@ class HdfsCluster:
         for replica in replicas:
             replica.write_bytes(data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :])
 
+    def write_on(self, path: str, data: bytes) -> None:
+        """Writes at the end of a file and flushes it, as Flink does; the file stays open."""
+        with tempfile.NamedTemporaryFile(dir=self._running.scratch) as content:
+            content.write(data)
+            content.flush()
+            self._ask("write", path, content.name)
+
     def get(self, path: str, *, user: str | None = None) -> bytes:
         """A file's bytes."""
         return self._web("GET", path, {"op": "OPEN"}, user)

@@ -118,10 +118,15 @@ def keeping_what_is_equal(work: Work) -> Compared:
         f" source's, {sizes.size(total(others))}"
     )
     pairs = [
-        (str(action.source), replica.uri_of(action.target), needed[action.target].segment)
+        (
+            str(action.source),
+            replica.uri_of(action.target),
+            needed[action.target].extent,
+            needed[action.target].segment,
+        )
         for action in others
     ]
-    uris = [path for source, target, _ in pairs for path in (source, target)]
+    uris = [path for source, target, *_ in pairs for path in (source, target)]
     read = change.runner.map(ReadBoth(change.runner.limited(work.request.sides)), pairs, uris)
     there = [
         _Pair(action, needed[action.target].extent, each.at_source, each.at_target, each.beginning)
@@ -222,9 +227,10 @@ class ReadBoth:
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
 
-    def __call__(self, copy: tuple[str, str, bool]) -> Contents:
-        source, target, grows = copy
-        both = Contents(_content(source, self._sides.source), _content(target, self._sides.target))
+    def __call__(self, copy: tuple[str, str, int, bool]) -> Contents:
+        source, target, extent, grows = copy
+        at_source = _content(source, self._sides.source, extent)
+        both = Contents(at_source, _content(target, self._sides.target))
         if not grows or both.at_source is None or both.at_target is None:
             return both
         length = both.at_target.bytes
@@ -234,8 +240,8 @@ class ReadBoth:
         return both._replace(beginning=beginning)
 
 
-def _content(file_uri: str, side: Side) -> Checksum | None:
+def _content(file_uri: str, side: Side, extent: int = 0) -> Checksum | None:
     try:
-        return checksum(file_uri, side)
+        return checksum(file_uri, side, extent=extent)
     except FileNotFoundError:
         return None

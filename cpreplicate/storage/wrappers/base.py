@@ -62,6 +62,7 @@ class StorageWrapper(Storage):
         """Act before each verb; an exception is raised instead of it."""
 
     open = _passed_on(Storage.open, "open")
+    open_extent = _passed_on(Storage.open_extent, "open")
     read = _passed_on(Storage.read, "open")
     stat = _passed_on(Storage.stat, "stat")
     list = _passed_on(Storage.list, "list")

@@ -20,7 +20,7 @@ from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import Misplaced, SourceBroken
 from cpreplicate.operations.change.change import some
 from cpreplicate.protocol.source import Source
-from cpreplicate.storage import FileStatus, Side
+from cpreplicate.storage import FileStatus, Side, length_of
 
 # Entropy-injected paths give every file a directory of its own, and each check costs a call.
 _MOST_DIRECTORIES = 64
@@ -92,6 +92,7 @@ class Search(NamedTuple):
             lengths = self._lengths(prefix, names)
             if lengths is None:
                 continue
+            lengths = self._with_flushed(prefix, names, lengths, files.extents[rows])
             listed, looked_for = listed + 1, looked_for + len(rows)
             missing += [prefix + name for name in chosen(names, lengths < 0).to_pylist()]
             short += _too_short(prefix, names, lengths, files.extents[rows])
@@ -123,6 +124,18 @@ class Search(NamedTuple):
         asked = others.keys() & set(names.to_pylist()) if others else ()
         lengths = Lengths.of({name: self._length(others[name]) for name in asked})
         return np.maximum(plain, lengths.at(names))
+
+    def _with_flushed(
+        self, prefix: str, names: Texts, lengths: Numbers, extents: Numbers
+    ) -> Numbers:
+        """Return the lengths, those of files that seem to be too short as who opens them sees them.
+
+        A writer that still has a file open may have flushed more than is listed.
+        """
+        lengths = lengths.copy()
+        for row in np.flatnonzero((lengths >= 0) & (lengths < extents)).tolist():
+            lengths[row] = length_of(f"{prefix}{names[row].as_py()}", int(extents[row]), self.side)
+        return lengths
 
     def _length(self, other: FileStatus) -> int:
         """Return the length of what a link leads to, -1 if that is nothing.

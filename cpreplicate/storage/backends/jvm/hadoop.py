@@ -250,9 +250,9 @@ class _Stream:
         return count
 
     def length(self) -> int:
-        """Return the length of the file."""
+        """Return the length of the file, with what a writer has flushed that has it open."""
         with self._storage.translated_errors(self._uri) as cluster:
-            return cluster.status(self._uri).length
+            return int(cluster.jvm.call(self._stream, "getVisibleLength"))
 
     def close(self) -> None:
         """Close the stream."""

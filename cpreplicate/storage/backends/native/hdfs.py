@@ -19,7 +19,15 @@ from cpreplicate.storage.backends.hdfs.damage import Arrivals
 from cpreplicate.storage.backends.native.connections import break_connections
 from cpreplicate.storage.backends.native.errors import ErrorsAt, NativeErrors
 from cpreplicate.storage.backends.native.tokens import named_as_in_tokens
-from cpreplicate.storage.base import CHUNK, TEMPORARY, Content, NoAnswer, Streamed, refuse_unusable
+from cpreplicate.storage.base import (
+    CHUNK,
+    TEMPORARY,
+    Content,
+    NoAnswer,
+    Storage,
+    Streamed,
+    refuse_unusable,
+)
 from cpreplicate.storage.keytab import Keytab
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, new_listing
@@ -68,16 +76,19 @@ class HdfsStorage(HdfsClientStorage):
         namenodes: Sequence[str] = (),
         keytab: Keytab | None = None,
         mounts: Sequence[str] = (),
+        hadoop: Callable[[], Storage] | None = None,
     ) -> None:
         """`deadline` is in seconds; `namenodes` are addresses as `host:port`, if they are known.
 
-        `mounts` are the directories of a view that has nothing beside them.
+        `mounts` are the directories of a view that has nothing beside them. `hadoop` returns the
+        same filesystem by Hadoop's client.
         """
         self._filesystem = filesystem
         self._options, self.written = options, written_as(write, options)
         self.replication = self.written.expected_replication
         self._errors = NativeErrors(options, namenodes)
         self._mounts = mounts
+        self._hadoop = hadoop
         self._client = _client(filesystem, _with_fallback(filesystem, options, mounts), keytab)
         named = " and ".join(namenodes) or f"of {filesystem}"
         self._namenodes = namenodes
@@ -107,10 +118,30 @@ class HdfsStorage(HdfsClientStorage):
         return call()
 
     def open(self, uri: str) -> BinaryIO:
+        return cast(BinaryIO, _Stream(self._packets_of(uri)))
+
+    def _packets_of(self, uri: str) -> _Packets:
         with self._errors.at(uri):
             file = self._namenode.call(self._client.read, path_of(uri))
-            packets = _Packets(file, self._errors.at(uri), self._datanodes, self._errors.arrivals)
+            return _Packets(file, self._errors.at(uri), self._datanodes, self._errors.arrivals)
+
+    def open_extent(self, uri: str, extent: int) -> BinaryIO:
+        """Open a file, by Hadoop's client if it has less than `extent` bytes in complete blocks.
+
+        hdfs-native does not read the last block of a file that its writer has open.
+        """
+        packets = self._packets_of(uri)
+        if packets.length() >= extent or self._hadoop is None:
             return cast(BinaryIO, _Stream(packets))
+        try:
+            return self._hadoop().open(uri)
+        except UsageError as error:
+            raise UsageError(
+                f"{uri} has {packets.length()} bytes in complete blocks, and the checkpoint needs"
+                f" {extent}. If its writer has the file open, Hadoop's client reads what is flushed"
+                " of the last block, and hdfs-native does not: install Java 17 or later and"
+                " pyspark, here and on each executor. Else the file is cut short"
+            ) from error
 
     def stat(self, uri: str) -> FileStatus | None:
         try:

@@ -31,6 +31,7 @@ from cpreplicate.storage.streams.positioned import PositionedReader
 from cpreplicate.storage.waiting.bounds import answered, limit
 from cpreplicate.storage.waiting.deadlines import DEFAULT
 
+_BEHIND_THE_END = "Cannot seek after EOF"  # of a DataNode
 _CONNECT_SECONDS = 10.0
 _PERMISSION = 0o644  # of new files, if a request has none
 _PROGRESS = 4096  # bytes: with fewer of them within its deadline, an answer counts as none
@@ -74,14 +75,37 @@ class WebHdfsStorage(HdfsClientStorage):
 
     def open(self, uri: str) -> BinaryIO:
         length = self._length(uri)
+        return self._opened(uri, length, length)
 
+    def open_extent(self, uri: str, extent: int) -> BinaryIO:
+        """Open a file, with so many bytes if it lists less and a DataNode has them."""
+        listed = self._length(uri)
+        reaches = listed < extent and self._reaches(uri, listed, extent)
+        return self._opened(uri, listed, extent if reaches else listed)
+
+    def _reaches(self, uri: str, listed: int, extent: int) -> bool:
+        """Return whether a DataNode returns the last byte of an extent, which is not listed."""
+        try:
+            return len(self._bytes(uri, listed, extent - 1, 1)) == 1
+        except Transient as error:
+            if _BEHIND_THE_END in str(error.strerror):
+                return False
+            raise
+
+    def _bytes(self, uri: str, listed: int, position: int, size: int) -> bytes:
+        """Read by one ranged request. The NameNode takes none that begins behind what it lists."""
+        start = min(position, listed - 1) if listed else position
+        asked = {"offset": start, "length": position + size - start}
+        return self._client.call("GET", "OPEN", uri, **asked).content[position - start :]
+
+    def _opened(self, uri: str, listed: int, length: int) -> BinaryIO:
         def read_at(position: int, buffer: memoryview) -> int:
             """Read by one ranged request."""
             size = min(len(buffer), length - position)
             if size <= 0:
                 return 0
             try:
-                data = self._client.call("GET", "OPEN", uri, offset=position, length=size).content
+                data = self._bytes(uri, listed, position, size)
             except NoAnswer:
                 raise
             except Transient as error:  # a DataNode that meets damage breaks its answer off
