@@ -32,6 +32,12 @@ class CopyFailed(CpreplicateError):
     exit_code = 3
 
 
+class SourceDamaged(CopyFailed):
+    """The storage of the source has files that it cannot return; nothing was committed."""
+
+    exit_code = 4
+
+
 class NoSpace(CpreplicateError):
     """The target has no room for what a sync would copy: nothing was committed or deleted."""
 

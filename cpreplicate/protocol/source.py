@@ -121,6 +121,8 @@ def newest(
         passed = tuple(highest_first(found.unfinished))
         return Source(uri.join(job_root, name), _job_name(job_root), job_root, completed, passed)
     _refuse_root_of_jobs(job_root, children)
+    if not children and not _is_directory(job_root, storage):  # an object store lists nothing
+        raise _is_file(job_root)
     problem = (
         "holds no completed checkpoint (no chk-N with a _metadata that is not empty)"
         if children
@@ -136,7 +138,11 @@ def _children(job_root: str, storage: Reading) -> Sequence[FileStatus]:
         # some clients list a file as if it were its own child
         if len(children) != 1 or children[0].is_directory or _is_directory(job_root, storage):
             return children
-    raise NoJob(f"{job_root} is a file, or is below one. {_SOURCE}")
+    raise _is_file(job_root)
+
+
+def _is_file(job_root: str) -> NoJob:
+    return NoJob(f"{job_root} is a file, or is below one. {_SOURCE}")
 
 
 def _is_directory(path: str, storage: Reading) -> bool:

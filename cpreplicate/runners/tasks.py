@@ -112,6 +112,11 @@ class Outcome(NamedTuple):
         return self.error is not None and not is_final
 
     @property
+    def is_damaged_at_source(self) -> bool:
+        """Whether the storage of the source has the file and cannot return it."""
+        return not self.damaged and (self.error or "").startswith(f"{DamagedFile.__name__}: ")
+
+    @property
     def has_been_retried(self) -> bool:
         """Whether a storage was tried for as long as `--retry-for` allows."""
         kinds = (f"{Unreachable.__name__}: ", f"{DamagedFile.__name__}: ")

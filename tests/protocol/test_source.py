@@ -5,11 +5,12 @@ import shutil
 
 import pytest
 
-from cpreplicate.errors import NotThere, Refused
+from cpreplicate.errors import NoJob, NotThere, Refused
 from cpreplicate.protocol.source import find
 from cpreplicate.storage import Side
 from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support import jobs
+from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT
 
@@ -90,3 +91,11 @@ class TestAMetadataDated1970OrBefore:
 
 def test_of_checkpoints_with_equal_times_the_highest_number_is_the_newest(tmp_path):
     assert dated(tmp_path, {1: 100, 2: 100, 3: 100}).checkpoint.endswith("/chk-3")
+
+
+def test_a_source_that_is_an_object_is_a_file():
+    """An object store lists nothing below it."""
+    storage = MemoryStorage()
+    storage.put("memory:/dcA/object", lambda: [b"x"])
+    with serving("memory", storage), pytest.raises(NoJob, match="is a file, or is below one"):
+        find("memory:/dcA/object", Side())

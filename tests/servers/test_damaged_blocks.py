@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cpreplicate.errors import SourceDamaged
 from cpreplicate.operations.sync import sync as sync_operation
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
@@ -81,6 +82,21 @@ def test_a_damaged_file_is_named_and_copied_again(replicated: Replicated) -> Non
     assert "--check-content" in str(found.repair)
     replicated.sync(check_content=True)
     assert replicated.verify().restorable
+
+
+def test_a_damaged_file_of_the_source_is_named_and_nothing_is_committed(
+    replicated: Replicated, tmp_path: Path
+) -> None:
+    replicated.damage(DAMAGED)
+    request = SyncRequest(
+        replicated.replica,
+        f"file:{tmp_path}/dcC",
+        sides=Sides(replicated.side, Side()),
+        execution=ExecutionOptions(runner="inline"),
+    )
+    with pytest.raises(SourceDamaged, match=f"/{DAMAGED}: it is damaged or lost") as raised:
+        sync_operation.sync(request, lambda _line: None)
+    assert raised.value.exit_code == 4
 
 
 @pytest.mark.parametrize(

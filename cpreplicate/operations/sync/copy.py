@@ -16,7 +16,7 @@ from cpreplicate.core.path_columns import rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan, TargetCopy, total
 from cpreplicate.core.reuse import reusing
-from cpreplicate.errors import CopyFailed
+from cpreplicate.errors import CopyFailed, SourceDamaged
 from cpreplicate.operations.change.change import some
 from cpreplicate.operations.sync.plan import earlier_replicas
 from cpreplicate.operations.sync.plan.work import Work
@@ -142,7 +142,7 @@ def _copied_from_source(work: Work, plan: Plan, following: Following) -> list[Ou
     is_lost = any(outcome.missing for outcome in outcomes)
     if following.newer is None and not (is_lost and following.settle()):
         return _without_failures(tasks, outcomes, work)
-    if failed := list(errors_of(filter(following.is_still_failed, outcomes))):
+    if failed := [*filter(following.is_still_failed, outcomes)]:
         _refuse_failures(failed, len(tasks), work)
     return outcomes
 
@@ -172,20 +172,26 @@ def _from_source(move: Copy, work: Work) -> Copy:
 def _without_failures(tasks: Sequence[Copy], outcomes: list[Outcome], work: Work) -> list[Outcome]:
     """Return the outcomes; raise if a task failed."""
     _raise_if_incomplete(tasks, outcomes, work.source_state)
-    failed = list(errors_of(outcomes))
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
     if failed or len(outcomes) != len(tasks):
         _refuse_failures(failed, len(tasks), work)
     return outcomes
 
 
-def _refuse_failures(failed: Sequence[str], count: int, work: Work) -> NoReturn:
+def _refuse_failures(failed: Sequence[Outcome], count: int, work: Work) -> NoReturn:
     # If the lease cannot be read, the failure of the copies matters more.
     with suppress(OSError):
         work.change.lease.check()
+    if damaged := [outcome for outcome in failed if outcome.is_damaged_at_source]:
+        raise SourceDamaged(
+            f"{work.plan.checkpoint} cannot be restored at the source: {len(damaged)} of its files"
+            " are damaged or lost there. Nothing was committed or deleted. Sync another checkpoint"
+            f" of the job, and repair the storage. {some(list(errors_of(damaged)))}"
+        )
     raise CopyFailed(
         f"{len(failed) or 'some'} of {count} copies failed. {work.plan.checkpoint} was not"
         " committed and nothing was deleted. Running again copies only what is missing. "
-        + some(failed)
+        + some(list(errors_of(failed)))
     )
 
 
