@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import re
 from abc import abstractmethod
@@ -12,7 +11,7 @@ from typing import NamedTuple
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from cpreplicate.storage.base import refuse_unusable
+from cpreplicate.storage.base import NoAnswer, refuse_unusable
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.statuses import DeletePolicy, Space
 
@@ -21,11 +20,14 @@ _SNAPSHOTS = ".snapshot"
 _UNLIMITED = (1 << 63) - 1
 _UMASK = "fs.permissions.umask-mode"
 _NEW_FILE = 0o666  # without the umask
+_LATE = "its quotas are not known: the NameNode has not counted the files below in time"
 _BITS = {"r": 4, "w": 2, "x": 1}
 
 
 # directories, by their URIs, of which this process has seen no quota
 _without_quota: set[str] = set()
+# those of which a NameNode counts the files now
+_asked: set[str] = set()
 
 
 class HdfsClientStorage(RenamingStorage):
@@ -67,14 +69,27 @@ class HdfsClientStorage(RenamingStorage):
         return [space for directory in wanted for space in self._quotas(directory)]
 
     def _quotas(self, directory: str) -> Sequence[Space]:
-        """Return what the quotas of a directory leave, none if it is not there."""
+        """Return what the quotas of a directory leave, none if it is not there.
+
+        Where the NameNode counts for longer than a call may take, it is not asked to begin again.
+        """
+        late = OSError(errno.ETIMEDOUT, _LATE, directory)
+        if directory in _asked:  # by a call that was left behind
+            raise late
         _without_quota.add(directory)  # also if the call fails
-        with contextlib.suppress(FileNotFoundError):
+        _asked.add(directory)
+        try:
             usage = self.usage(directory)
-            if usage is not None and (spaces := [*usage.space(directory, self.replication)]):
-                _without_quota.discard(directory)
-                return spaces
-        return []
+        except FileNotFoundError:
+            return []
+        except NoAnswer as error:
+            raise late from error
+        finally:
+            _asked.discard(directory)
+        spaces = [] if usage is None else [*usage.space(directory, self.replication)]
+        if spaces:
+            _without_quota.discard(directory)
+        return spaces
 
     def delete_policies(self, uri: str) -> Sequence[DeletePolicy]:
         return [*self._trash(uri), *self._snapshots(uri)]

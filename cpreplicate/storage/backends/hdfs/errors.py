@@ -72,6 +72,9 @@ _HINTS = {
         " get`"
     ),
     "StandbyException": "no NameNode of the nameservice is active",
+    "RetriableException": (
+        "the NameNode is there and takes no calls now: too many wait, or it is starting"
+    ),
     "AccessControlException": "permission denied",
     "SecretManager$InvalidToken": (
         "the delegation token is not valid. Fetch new tokens into HADOOP_TOKEN_FILE_LOCATION, or"

@@ -94,6 +94,8 @@ class HdfsStorage(HdfsClientStorage):
         self._namenodes = namenodes
         self._namenode = Deadline(deadline, filesystem, f"the NameNode {named}", self._break)
         self._datanodes = Deadline(deadline, filesystem, "a DataNode or the NameNode")
+        # a NameNode that counts files is not a silent one
+        self._counting = Deadline(deadline, filesystem, f"the NameNode {named}")
 
     def carry_out(self, verb: str, uri: str, call: Callable[[], T]) -> T:  # noqa: ARG002  # of the interface
         return self._namenode.run(lambda: self._with_the_active_one(uri, call))
@@ -261,7 +263,7 @@ class HdfsStorage(HdfsClientStorage):
 
     def usage(self, uri: str) -> Usage:
         with self._errors.at(uri):
-            summary = self._namenode.call(self._client.get_content_summary, path_of(uri))
+            summary = self._counting.call(self._client.get_content_summary, path_of(uri))
         names = summary.file_count + summary.directory_count
         return Usage(summary.quota, names, summary.space_quota, summary.space_consumed)
 
