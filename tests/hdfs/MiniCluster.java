@@ -24,6 +24,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.Callable;
 import java.util.concurrent.LinkedBlockingQueue;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.crypto.key.KeyProvider;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileUtil;
 import org.apache.hadoop.fs.Path;
@@ -232,10 +233,20 @@ public final class MiniCluster {
             case "chmod" -> files().setPermission(words[1], new FsPermission(Short.parseShort(words[2], 8)));
             case "chown" -> files().setOwner(words[1], words[2], null);
             case "idle" -> waitUntil("no call is being handled", MiniCluster::isIdle);
+            case "zone" -> encrypt(new Path(words[1]));
             case "write" -> writeOn(new Path(words[1]), Files.readAllBytes(new File(words[2]).toPath()));
             case "mkdirs" -> files().mkdirs(words[1], FsPermission.getDirDefault(), true);
             default -> throw new IllegalArgumentException("no such command: " + words[0]);
         }
+    }
+
+    /** An encryption zone, with a key of its own. The cluster needs `hadoop.security.key.provider.path`. */
+    private void encrypt(Path path) throws Exception {
+        KeyProvider keys = cluster.getNamesystem(active).getProvider();
+        keys.createKey("key", new KeyProvider.Options(new Configuration()));
+        keys.flush();
+        cluster.getFileSystem(active).mkdirs(path);
+        cluster.getFileSystem(active).createEncryptionZone(path, "key");
     }
 
     /** What a writer flushes as Flink does, and does not close: the NameNode does not know how long the block is. */

@@ -273,6 +273,10 @@ class HdfsCluster:
         """As the superuser, whose the directory is."""
         self._ask("mkdirs", path)
 
+    def encrypt(self, path: str) -> None:
+        """Make a directory that is not there an encryption zone, as the superuser."""
+        self._ask("zone", path)
+
     def snapshot(self, path: str, name: str) -> None:
         """Make a directory snapshottable and take a snapshot, as the superuser."""
         self._web("PUT", path, {"op": "ALLOWSNAPSHOT"})

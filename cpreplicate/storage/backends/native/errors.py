@@ -24,6 +24,7 @@ _MAY_PASS = (
     "OperationFailed",
     "InvalidRPCResponse",
 )
+_ENCRYPTED = "in an HDFS encryption zone"
 _NODES = re.compile(r":? ?\[DatanodeInfoProto.*", re.DOTALL)
 _NODE = re.compile(
     r'ip_addr: \\?"([^"\\]*)\\?", host_name: \\?"([^"\\]*)\\?".*?xfer_port: (\d+)', re.DOTALL
@@ -53,7 +54,7 @@ class NativeErrors:
         """Return what is raised in place of an exception; None if it is raised as it is."""
         if isinstance(error, (FileNotFoundError, FileExistsError, IsADirectoryError)):
             return type(error)(error.errno or errno.ENOENT, str(error), uri)
-        if isinstance(error, NotImplementedError):  # as for a file in an encryption zone
+        if isinstance(error, NotImplementedError) or _ENCRYPTED in str(error):
             return OSError(
                 errno.ENOTSUP,
                 f"hdfs-native cannot do this ({error}). Use --hdfs-client hadoop",
