@@ -85,13 +85,13 @@ def test_a_damaged_file_is_named_and_copied_again(replicated: Replicated) -> Non
 
 
 def test_a_damaged_file_of_the_source_is_named_and_nothing_is_committed(
-    replicated: Replicated, tmp_path: Path
+    replicated: Replicated,
 ) -> None:
     replicated.damage(DAMAGED)
     request = SyncRequest(
         replicated.replica,
-        f"file:{tmp_path}/dcC",
-        sides=Sides(replicated.side, Side()),
+        f"{replicated.root}-of-dcC",
+        sides=Sides(replicated.side, replicated.side),
         execution=ExecutionOptions(runner="inline"),
     )
     with pytest.raises(SourceDamaged, match=f"/{DAMAGED}: it is damaged or lost") as raised:
