@@ -96,6 +96,7 @@ def serve(
     sharing: Callable[[], tuple[Shard, Iterable[str]]] | None = None,
     clock: Clock = MACHINE,
     housekeeping: Callable[[], HousekeepingCounts] | None = None,
+    total: Callable[[], Observation] | None = None,
 ) -> Iterator[ListenAddress]:
     """Serve `/metrics`, `/healthz`, `/readyz` and `pages` while the context lasts.
 
@@ -106,7 +107,14 @@ def serve(
     Raises `UsageError` if the address cannot be listened on.
     """
     registry = registry_of(
-        observations, clock, load, discovered, snapshots, sharing, housekeeping=housekeeping
+        observations,
+        clock,
+        load,
+        discovered,
+        snapshots,
+        sharing,
+        housekeeping=housekeeping,
+        total=total,
     )
     site = _Site(_probes(is_alive, is_ready, remarks), pages, _Scrapes(clock))
     try:

@@ -47,13 +47,15 @@ class Family(NamedTuple):
     """A metric: how its samples follow from an observation at a time.
 
     `samples` are the values of the labels after `labels`, and the value, None if it is unknown. A
-    name that ends in `_total` is that of a counter.
+    name that ends in `_total` is that of a counter. An `is_detail` is shown of each job only where
+    that is asked for, and of all jobs together if it is a counter.
     """
 
     name: str
     help: str
     samples: Callable[[Observation, float], Samples]
     labels: tuple[str, ...] = _JOB
+    is_detail: bool = False
 
 
 def _one(value: Callable[[Observation], float | None]) -> Callable[[Observation, float], Samples]:
@@ -119,6 +121,7 @@ FAMILIES = (
         "cpreplicate_source_seen_timestamp_seconds",
         "Time at which the newest checkpoint of the source was last looked for and answered.",
         _one(lambda job: job.looked),
+        is_detail=True,
     ),
     Family(
         "cpreplicate_source_checkpoint_id",
@@ -144,6 +147,7 @@ FAMILIES = (
         "cpreplicate_source_clocks_apart_seconds",
         "Seconds by which Flink dates the replica's newest checkpoint later than the storage does.",
         _one(lambda job: job.replica_newest and job.replica_newest.clocks_apart),
+        is_detail=True,
     ),
     Family(
         "cpreplicate_source_clock_ahead_seconds",
@@ -227,6 +231,7 @@ FAMILIES = (
         "Seconds of successful tries by phase.",
         _each(lambda job: job.seconds),
         (*_TRY, "phase"),
+        is_detail=True,
     ),
 )
 
@@ -291,23 +296,33 @@ class JobCollector(Collector):
     """The metrics of the jobs that `observations` returns at each scrape.
 
     Jobs that left disappear. What is unknown has no sample. Of two jobs with the same labels the
-    later one counts: Prometheus would reject both.
+    later one counts: Prometheus would reject both. `total` returns what all jobs took together:
+    then the details are those of all, not of each.
     """
 
     def __init__(
-        self, observations: Callable[[], Sequence[Observation]], clock: Clock = MACHINE
+        self,
+        observations: Callable[[], Sequence[Observation]],
+        clock: Clock = MACHINE,
+        total: Callable[[], Observation] | None = None,
     ) -> None:
-        self._observations, self._clock = observations, clock
+        self._observations, self._clock, self._total = observations, clock, total
 
     def collect(self) -> Iterator[Metric]:
         """Yield each metric that has samples."""
         now = self._clock.now()
         jobs = {_labels(job, _TRY): job for job in self._observations()}
+        total = None if self._total is None else self._total()
         for family in FAMILIES:
-            metric = _metric(family, jobs.values(), now)
+            if total is None or not family.is_detail:
+                metric = _metric(family, jobs.values(), now)
+            elif family.name.endswith("_total"):
+                metric = _metric(_of_all(family), [total], now)
+            else:
+                continue
             if metric.samples:
                 yield metric
-        durations = _durations(jobs.values())
+        durations = _durations(jobs.values()) if total is None else _durations([total], ())
         if durations.samples:
             yield durations
 
@@ -378,15 +393,17 @@ def registry_of(
     sharing: Callable[[], tuple[Shard, Iterable[str]]] | None = None,
     with_process: bool = True,
     housekeeping: Callable[[], HousekeepingCounts] | None = None,
+    total: Callable[[], Observation] | None = None,
 ) -> CollectorRegistry:
     """Return a registry of the metrics of jobs, and of this process if `with_process`.
 
     `load` returns how busy the service is, if it is one, and `discovered` what it misses.
     `snapshots` counts what it keeps in Kubernetes. `sharing` returns its shard, and into which
-    TARGET_ROOTs it replicates. `housekeeping` counts what it did beside its syncs.
+    TARGET_ROOTs it replicates. `housekeeping` counts what it did beside its syncs. `total` is as of
+    `JobCollector`.
     """
     registry = CollectorRegistry()
-    registry.register(JobCollector(observations, clock))
+    registry.register(JobCollector(observations, clock, total))
     if load is not None:
         registry.register(_Scraped(lambda: _of_load(load())))
     registry.register(_Scraped(lambda: _of_discovery(discovered())))
@@ -412,13 +429,18 @@ def _metric(family: Family, jobs: Iterable[Observation], now: float) -> Metric:
     return metric
 
 
-def _durations(jobs: Iterable[Observation]) -> HistogramMetricFamily:
-    """Return the histogram of the seconds of syncs."""
-    histogram = HistogramMetricFamily(DURATIONS.name, DURATIONS.help, labels=_JOB)
+def _of_all(family: Family) -> Family:
+    """Return a metric of all jobs together: without the labels of one."""
+    return family._replace(labels=tuple(each for each in family.labels if each not in _JOB))
+
+
+def _durations(jobs: Iterable[Observation], names: tuple[str, ...] = _JOB) -> HistogramMetricFamily:
+    """Return the histogram of the seconds of syncs, with those labels."""
+    histogram = HistogramMetricFamily(DURATIONS.name, DURATIONS.help, labels=names)
     for job in jobs:
         if job.operation == "sync":
             buckets = [(_le(bound), job.sync_durations[bound]) for bound in SYNC_SECONDS]
-            histogram.add_metric(_labels(job, _JOB), buckets, job.sync_seconds)
+            histogram.add_metric(_labels(job, names), buckets, job.sync_seconds)
     return histogram
 
 

@@ -101,6 +101,27 @@ def test_syncs_are_counted_by_their_seconds():
     assert samples[total] == pytest.approx(90_031.2)
 
 
+def test_without_details_the_times_of_jobs_are_those_of_all_together():
+    job, total = Observation("orders", replica=REPLICA), Observation("all jobs")
+    job.looked, total.seconds["copy"] = 990.0, 7
+    for each in (job, job, total):
+        each.took(3.0)
+        each.seconds["copy"] += 3
+    registry = registry_of(lambda: [job], with_process=False, total=lambda: total)
+    samples = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+    }
+    phase = ("cpreplicate_phase_seconds_total", ("operation", "sync"), ("phase", "copy"))
+    assert samples[phase] == 10.0
+    assert samples["cpreplicate_sync_seconds_count",] == 1
+    names = {name for name, *labels in samples if ("flink_job", "orders") in labels}
+    assert not names & {"cpreplicate_phase_seconds_total", "cpreplicate_sync_seconds_count"}
+    assert "cpreplicate_source_seen_timestamp_seconds" not in {name for name, *_ in samples}
+    assert "cpreplicate_tries_total" in names
+
+
 def test_a_sweep_has_no_seconds_of_syncs():
     names = {name for name, *_ in collected(Observation("orders", operation="sweep"))}
     assert not [name for name in names if "sync_seconds" in name]

@@ -121,6 +121,10 @@ SERVICE = (
         kinds.ADDRESS,
     ),
     service(
+        "metrics-detail",
+        "Serve also metrics of each job that no shipped alert or dashboard needs by job.",
+    ),
+    service(
         "heartbeat",
         "Call URL every 30 s, while each job lags by at most --max-lag.",
         kinds.TEXT,

@@ -194,6 +194,7 @@ class ServiceOptions:
     grace: float
     session_idle: float
     metrics: str | None
+    metrics_detail: bool
     heartbeat: str | None
     kubernetes_snapshots: str | None
     max_lag: float
@@ -346,6 +347,7 @@ def _observed(
                 lambda: (shard, service.target_roots()),
                 service.clock,
                 housekeeping,
+                None if options.metrics_detail else service.total,
             )
         )
         narrate(f"metrics and probes at http://{served}")

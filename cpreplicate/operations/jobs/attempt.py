@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from cpreplicate.core import uri
@@ -33,7 +33,7 @@ from cpreplicate.operations.jobs.job import (
     is_subsumed,
     newest_checkpoint,
 )
-from cpreplicate.operations.jobs.observation import newest_of, newest_of_replica
+from cpreplicate.operations.jobs.observation import Observation, newest_of, newest_of_replica
 from cpreplicate.operations.jobs.policy import Policy
 from cpreplicate.operations.jobs.restore_state import restore_state_of
 from cpreplicate.operations.jobs.schedule import Ending
@@ -67,8 +67,8 @@ class Attempts:
 
     Put-off deletes take `interval` seconds from the start of a try at most. After `look_again`
     seconds a replica is looked at although its source has nothing new: it may have been sealed or
-    deleted. `lock` guards the observations. `show` is called with each sync. `notify` gets
-    everything else, and `policy` decides what failures mean.
+    deleted. `lock` guards the observations, and `total`: the time of all jobs. `show` is called
+    with each sync. `notify` gets everything else, and `policy` decides what failures mean.
     """
 
     runners: WarmRunners
@@ -79,6 +79,7 @@ class Attempts:
     notify: Notify
     show: Show
     clock: Clock
+    total: Observation = field(default_factory=lambda: Observation("all jobs"))
 
     def attempt(self, state: JobState, level: int) -> Ending:
         """Try a job once, at its level of importance. Only a bug raises anything."""
@@ -170,6 +171,7 @@ class Attempts:
         with self.lock:
             state.done, state.looked, state.is_first = done, self.clock.monotonic(), False
             state.observation.succeeded(report, self.clock.now(), done.newest.acknowledged)
+            self.total.timed(report)
             state.located(report.plan.replica)
         self.show(Replicated(job.name, state.label, report))
         if report.undeleted:

@@ -171,10 +171,15 @@ class Observation:
         a job is tried.
         """
         self.unchanged(now)
-        self.seconds.update(report.phases)
+        self.timed(report)
         self.committed(report, now, acknowledged)
         if not report.plan.empty:
             self._count(report.plan, frozenset(report.undeleted))
+
+    def timed(self, report: Report) -> None:
+        """Add the time of a sync that succeeded, of this job or of all of a service."""
+        self.seconds.update(report.phases)
+        if not report.plan.empty:
             self.took(report.seconds)
 
     def unchanged(self, now: float) -> None:

@@ -121,6 +121,11 @@ class Service:
                 key=lambda observation: (observation.name, observation.replica),
             )
 
+    def total(self) -> Observation:
+        """Return a copy of what the syncs of all jobs took together, also of those that left."""
+        with self._lock:
+            return self._attempts.total.copy()
+
     def restore_points(self, job: str | None = None) -> list[RestorePoint]:
         """Return from what each job is started, or those that `job` means, by name.
 

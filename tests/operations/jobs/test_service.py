@@ -158,6 +158,20 @@ def test_each_checkpoint_of_each_job_is_replicated_and_observed(tmp_path):
     assert warnings == []
 
 
+def test_the_time_of_all_jobs_stays_when_one_leaves(tmp_path):
+    for number in (1, 2):
+        write(tmp_path, number, 1)
+    discovery = Jobs(served(tmp_path, 1), served(tmp_path, 2))
+    with stepping(discovery) as stepped:
+        stepped.step()
+        total = stepped.service.total()
+        assert total.sync_durations[math.inf] == 2
+        assert total.seconds["copy"] > 0
+        discovery.found.pop()
+        stepped.step(1.0)
+        assert stepped.service.total().sync_durations[math.inf] == 2
+
+
 @pytest.mark.rest
 def test_what_only_a_collection_frees_is_freed_while_the_service_rests():
     class Cycle:
