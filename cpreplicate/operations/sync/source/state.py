@@ -162,7 +162,8 @@ def _ended(error: NotThere, request: SyncRequest) -> NotThere:
     if stopped is None:
         return NotThere(
             f"{error}. Flink deletes the checkpoints of a job that has ended or was stopped with a"
-            " savepoint: then give the savepoint as SOURCE"
+            " savepoint: then give the savepoint as SOURCE. Its JobManager, or the output of `flink"
+            " stop`, names it: `cpreplicate promote --flink URL REPLICA` asks the JobManager"
         )
     savepoint, command = stopped
     return NotThere(
