@@ -110,7 +110,7 @@ def test_a_sync_of_its_directory_names_the_savepoint(tmp_path):
     with pytest.raises(NotThere, match=f"file:{job.root} --job {job.job.name}`"):
         job.sync(job.job)
     shutil.rmtree(job.savepoint)
-    with pytest.raises(NotThere, match="give the savepoint as SOURCE. Its JobManager"):
+    with pytest.raises(NotThere, match=r"as SOURCE\. Its JobManager"):
         job.sync(job.job)
 
 
