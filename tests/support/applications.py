@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import requests
@@ -15,7 +16,7 @@ import requests
 from tests.support.flink import Flink
 from tests.support.ports import free_port
 from tests.support.sessions import Session
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 _JOBMANAGER = "org.apache.flink.container.entrypoint.StandaloneApplicationClusterEntryPoint"
 _TASKMANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
@@ -42,7 +43,9 @@ _RESOURCES = {
 class Application(Session):
     """A cluster that runs one job, the program of the jar in its `usrlib`."""
 
-    def __init__(self, flink: Flink, words: Sequence[str], home: Path) -> None:
+    def __init__(
+        self, flink: Flink, words: Sequence[str], home: Path, options: Mapping[str, str]
+    ) -> None:
         ports = {name: free_port() for name in ("rest", "rpc")}
         self.jar, self.url = flink.jar(), f"http://127.0.0.1:{ports['rest']}"
         lib, conf = home / "lib", home / "conf"
@@ -58,13 +61,16 @@ class Application(Session):
             "rest.bind-address": "127.0.0.1",
             "taskmanager.host": "127.0.0.1",
             "io.tmp.dirs": str(home),
+            **options,
         }
         common = ["--configDir", str(conf), *_dynamic(addresses)]
         # its answers about a job are as old as by default: they are not needed to see the end
-        jobmanager = [_JOBMANAGER, *common, *words]
-        self._process = flink.process("cpreplicate.Supervised", *jobmanager, **environment)
-        taskmanager = [_TASKMANAGER, *common, *_dynamic(_RESOURCES)]
-        self._taskmanager = flink.process("cpreplicate.Supervised", *taskmanager, **environment)
+        programs = [[_JOBMANAGER, *common, *words], [_TASKMANAGER, *common, *_dynamic(_RESOURCES)]]
+        self._starts = [
+            partial(flink.process, "cpreplicate.Supervised", *each, **environment)
+            for each in programs
+        ]
+        self._process, self._taskmanager = (start() for start in self._starts)
 
     def job(self) -> str:
         """Return the id of its job, once that has completed a checkpoint."""
@@ -80,14 +86,28 @@ class Application(Session):
         return []
 
     def running(self) -> list[str]:
-        """Return the ids of the jobs that have not ended: none once its JobManager has."""
-        with contextlib.suppress(requests.ConnectionError):
+        """Return the ids of the jobs that have not ended: none without a JobManager that leads."""
+        with contextlib.suppress(requests.ConnectionError, KeyError):
             return super().running()
         return []
+
+    def cancel(self, job_id: str) -> None:
+        """Cancel its job, and wait until its JobManager has ended."""
+        requests.patch(f"{self.url}/jobs/{job_id}?mode=cancel", timeout=PATIENCE)
+        self.wait_until_gone()
 
     def wait_until_gone(self) -> None:
         """Wait until its JobManager has ended."""
         wait_until(lambda: not self._process.alive)
+
+    def start_again(self) -> None:
+        """Start its processes again once its JobManager has ended, as systemd does.
+
+        A TaskManager that has run the job before would find that its records are repeated.
+        """
+        self.wait_until_gone()
+        self.close()
+        self._process, self._taskmanager = (start() for start in self._starts)
 
     def close(self) -> None:
         """End its processes."""
@@ -101,16 +121,21 @@ def _dynamic(options: Mapping[str, str]) -> list[str]:
 
 @contextlib.contextmanager
 def application(
-    flink: Flink, home: Path, arguments: Sequence[str], command: str | None = None
+    flink: Flink,
+    home: Path,
+    arguments: Sequence[str],
+    command: str | None = None,
+    configuration: Mapping[str, str] | None = None,
 ) -> Iterator[Application]:
     """Run an application while the block lasts.
 
     `command` is the line by which an operator starts it, without one it begins with empty state.
+    `configuration` has what differs from that of the others.
     """
     options = [] if command is None else shlex.split(command.replace("CLASS", _CLASS))
     assert options[: len(_START)] == (_START if options else []), command
     words = options[len(_START) :] or ["-j", _CLASS]
-    started = Application(flink, [*words, *arguments], home)
+    started = Application(flink, [*words, *arguments], home, configuration or {})
     try:
         yield started
     finally:

@@ -29,13 +29,6 @@ WORDS = (*RETAINED, "--parallelism", "1")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    for name in ("dcA", "dcB"):
-        (tmp_path / name / "replicas").mkdir(parents=True)
-    return tmp_path
-
-
-@pytest.fixture
 def a(flink: Flink, place: Path) -> Iterator[Application]:
     arguments = arguments_of(place / "dcA/checkpoints", *WORDS)
     with application(flink, place / "application-a", arguments) as started:
@@ -89,7 +82,7 @@ def test_an_application_whose_end_was_missed_is_not_started_elsewhere_but_by_han
             a.wait_until_gone()
             clock.is_lost = True
 
-    job_id = a.job()
+    a.job()
     with session(flink) as b:
         pair = pair_of(a, b, place)
         with pytest.raises(SwitchUnclear, match="JobManager of an application ends") as raised:
@@ -98,17 +91,21 @@ def test_an_application_whose_end_was_missed_is_not_started_elsewhere_but_by_han
         with pytest.raises(SwitchUnclear, match="JobManager of an application ends"):
             switch(pair.request(), pair.clusters(), silent)
         assert b.running() == []
-        replica = f"{pair.dc_b}/replicas/{job_id}"
-        assert not seal.is_sealed(Replica(replica, Side()))
-        # as the message advises
-        for command in commands_of(str(raised.value)):
-            assert run(*command, "--runner", "inline").code == 0
-        (Path(replica.removeprefix("file:")) / ".cpreplicate/switch.json").unlink()
-        assert seal.is_sealed(Replica(replica, Side()))
-        newest = sorted((place / "dcB/replicas" / job_id).glob("chk-*"), key=number_of)[-1]
-        moved = b.start(place / "dcB/checkpoints", *WORDS, restored=f"file:{newest}")
-        pair.assert_runs_only(b, moved)
+        goes_on_by_hand(pair, place, str(raised.value))
         pair.close()
+
+
+def goes_on_by_hand(pair: Pair, place: Path, message: str) -> None:
+    """Do as a message advises, start the job in B from what is promoted, and see that it runs."""
+    (replica,) = (place / "dcB/replicas").iterdir()
+    assert not seal.is_sealed(Replica(f"file:{replica}", Side()))
+    for command in commands_of(message):
+        assert run(*command, "--runner", "inline").code == 0
+    (replica / ".cpreplicate/switch.json").unlink()
+    assert seal.is_sealed(Replica(f"file:{replica}", Side()))
+    newest = sorted(replica.glob("chk-*"), key=number_of)[-1]
+    moved = pair.b.start(f"{pair.dc_b}/checkpoints", *pair.words, restored=f"file:{newest}")
+    pair.assert_runs_only(pair.b, moved)
 
 
 def commands_of(message: str) -> list[list[str]]:
