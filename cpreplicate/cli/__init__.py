@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -52,8 +53,9 @@ _INTERRUPTED = 130
 def main() -> NoReturn:
     """Run the command line and exit with one of the documented codes.
 
-    A traceback is printed only with `--debug`.
+    A traceback is printed only with `--debug`. A SIGHUP waits until the command is known.
     """
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])  # also if no `__main__` did it
     prompt_exit = PromptExit()
     _fill_closed_descriptors()
     stop_on_signals()
