@@ -18,6 +18,7 @@ COMMANDS = {
     "fleet": ("jobs.toml --dry-run", "Of 1 job, 1 to be replicated"),
     "status": ("dcB", "1 replica: 1 ready to be promoted"),
     "list": ("dcB", "1 replica holds 2 checkpoints"),
+    "forget": ("--dry-run --last-point dcB/JOB", "1 of 1 replica would be removed"),
 }
 
 

@@ -11,6 +11,7 @@ from cpreplicate.cli.options import kinds, options, upkeep_options
 from cpreplicate.cli.options.option import files, location
 from cpreplicate.cli.running import exit_codes
 from cpreplicate.cli.running.metrics_file import sweep_metrics
+from cpreplicate.cli.running.report_file import page_writer
 from cpreplicate.cli.running.requests import (
     build,
     execution_of,
@@ -98,6 +99,7 @@ def sweep(
         *options.CHANGE,
         *options.OF_SOURCE,
         *options.OF_REPLICA,
+        options.REPORT,
     ),
 )
 @click.argument("replica", shell_complete=files)
@@ -171,7 +173,8 @@ def _forget_one(
     confirm(f"Remove {place} whole ({chosen.why})?", values)
     with showing_refused_plan(output):
         removed = operation.forget(chosen, request, notify)
-    return show_change(removed, output, is_dry_run=request.dry_run)
+    page = page_writer(values["report_file"], operation.of_one(removed))
+    return show_change(removed, output, page=page, is_dry_run=request.dry_run)
 
 
 def _forget_many(
@@ -189,7 +192,9 @@ def _forget_many(
         confirm(f"Remove {going} of {len(chosen)} replicas whole?", values)
     with showing_refused_plan(output):
         report = operation.forget_all(chosen, request, notify)
-    return show_change(report, output, is_dry_run=request.dry_run) or report.exit_code
+    page = page_writer(values["report_file"], report)
+    code = show_change(report, output, page=page, is_dry_run=request.dry_run)
+    return code or report.exit_code
 
 
 @cli.command(

@@ -93,6 +93,13 @@ class RemovalOfAll(JobResults[JobRemoval]):
     refused: str | None = None
 
 
+def of_one(removal: Removal) -> RemovalOfAll:
+    """Return what became of a single replica as the result of many."""
+    outcome: RemovalOutcome = "removed" if removal.done else "can be removed"
+    job = JobRemoval(uri.name(removal.replica), outcome, removal.replica, removal.why, removal)
+    return RemovalOfAll((job,), not removal.done)
+
+
 class Candidate(NamedTuple):
     """A replica that may be removed, and why: `later` is a later life that has a point.
 

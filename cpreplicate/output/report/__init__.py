@@ -15,6 +15,7 @@ PAGES = {
     "FleetReport": "fleet",
     "FleetStatus": "status",
     "Points": "points",
+    "RemovalOfAll": "removals",
     "Report": "plan",
     "SwitchOfAll": "switch",
     "Verifications": "verification",

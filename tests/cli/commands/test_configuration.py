@@ -204,7 +204,10 @@ def test_a_scheme_and_a_local_path_are_no_place(directory):
             "Write it in [diff] or [forget] or [promote] or [switch] or [unseal] or",
         ),
         ('[options]\ncheckpoint = ["chk-1"]\n', "Write it in [promote] or [rebase] or [verify]"),
-        ('[options]\nreport = "a.html"\n', "Write it in [diff] or [fleet] or [inspect] or [list]"),
+        (
+            '[options]\nreport = "a.html"\n',
+            "Write it in [diff] or [fleet] or [forget] or [inspect] or [list]",
+        ),
         (
             "[sync]\nkeep = 1\nmax-rps = 3\nmax_rps = 4\n",
             "c.toml:4: 'max-rps' and 'max_rps' in [sync] are one key. Keep one of them",

@@ -10,6 +10,7 @@ import pytest
 from cpreplicate.errors import CopyFailed, LeaseHeld, NotThere, Refused, Sealed, UsageError
 from cpreplicate.operations.replicas import forget as operation
 from cpreplicate.operations.replicas.forget import ForgetRequest
+from cpreplicate.output.report import page_of
 from cpreplicate.protocol import lease
 from cpreplicate.protocol.switch_record import SwitchRecord, switching
 from cpreplicate.runners import ExecutionOptions
@@ -131,6 +132,18 @@ def test_of_all_only_earlier_lives_go_and_each_newest_point_stays(roots, words):
         "2d" * 16: "stays",
     }
     assert left(roots) == {THIRD, "2d" * 16}
+
+
+def test_the_page_has_each_replica_with_its_reason(roots):
+    places = [f"file:{each}" for each in sorted(roots.targets.iterdir())]
+    asked = request(older_than=DAY)
+    report = operation.forget_all(operation.candidates(places, asked), asked, print)
+    page = page_of(report)
+    columns = {column.name: column.values for column in page.tables[0].columns}
+    assert page.answer.startswith("2 of 4 replicas removed")
+    assert columns["outcome"] == [job.outcome for job in report.jobs]
+    assert columns["reason"] == [job.why for job in report.jobs]
+    assert [chart.title for chart in page.charts] == ["Bytes by replica"]
 
 
 def test_a_job_has_not_ended_if_its_source_does_not_answer_or_has_newer_checkpoints(roots):
