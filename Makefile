@@ -189,7 +189,7 @@ bench-status: setup ## status of 1,000 replicas, which must take less than 5 s
 bench-promote: setup ## promote --all of 1,000 replicas, at most 90 ms of CPU each, and back
 	$(BIN)/python scripts/bench_promote.py
 
-bench-switch: setup maven ## the standstill of a job that moves between two session clusters
+bench-switch: setup maven ## the standstill of a job that moves over an emulated link, against DistCp
 	$(BIN)/python scripts/bench_switch.py
 
 bench-retention: setup ## bytes of 30 days of hourly points, at most 1.3 times their files; packed 1.8
