@@ -270,6 +270,23 @@ def test_one_refusal_is_reported_once_and_counted_and_the_others_go(roots, tmp_p
     assert "theirs (not recorded as written by cpreplicate)" in warning
 
 
+def test_a_removal_that_failed_half_way_goes_on_in_the_next_round(roots, tmp_path):
+    first = roots.targets / FIRST
+
+    def fault(verb, uri):
+        is_it = verb == "delete" and uri.endswith(f"{FIRST}/shared/h")
+        return OSError(errno.EIO, "does not delete", uri) if is_it else None
+
+    for replica in roots.targets.iterdir():
+        aged(replica, days=40)
+    with kept(tmp_path, forget_ended=30 * DAY) as found:
+        with serving("file", Faulty(LocalStorage(), fault)):
+            assert found.round() == HousekeepingCounts(forgotten=1, kept=2, failures=1)
+        assert not list(first.glob("chk-*/_metadata"))
+        assert found.round() == HousekeepingCounts(forgotten=2, kept=2, failures=1)
+    assert left(roots) == {THIRD, CLICKS}
+
+
 @pytest.mark.parametrize("is_so", ["sealed", "held", "later one is lost"])
 def test_what_forget_refuses_stays(roots, tmp_path, is_so):
     with kept(tmp_path, forget_ended=30 * DAY) as found, contextlib.ExitStack() as stack:
