@@ -91,9 +91,7 @@ def test_a_damaged_record_is_none_and_is_replaced(replica, content):
     with open(place(replica), "wb") as file:
         file.write(content)
     assert read(replica) is None
-    assert not job_record.is_name_recorded(
-        replica.side, replica.root, replica.own_files(), "orders"
-    )
+    assert not job_record.is_job_recorded(replica.side, replica.root, replica.own_files(), "orders")
     assert record(replica, "orders", 6.0).name == "orders"
 
 

@@ -18,6 +18,7 @@ from cpreplicate.errors import described
 from cpreplicate.flink import CompletedCheckpoint, FlinkRest, RunningJob
 from cpreplicate.operations.jobs.chosen import Chosen, pattern_word, why_waiting
 from cpreplicate.operations.jobs.coverage import Coverage
+from cpreplicate.operations.jobs.followed_before import Remembered
 from cpreplicate.operations.jobs.inquiries import Inquiries
 from cpreplicate.operations.jobs.job import Checkpoint, Job
 from cpreplicate.operations.jobs.pace import Pace
@@ -40,13 +41,15 @@ _MOST_NAME = 300  # characters of a job's name that are shown
 class _Seen:
     """A job that a JobManager reported: where it writes, and when it was reported last.
 
-    `root` is None if that was refused so far. `began` is when it was reported first.
+    `root` is None if that was refused so far. `began` is when it was reported first. `is_before`:
+    only its replica shows that a service followed it before this one started.
     """
 
     job: Job
     root: str | None
     reported: float
     began: float = -math.inf
+    is_before: bool = False
 
 
 @dataclass
@@ -57,7 +60,8 @@ class _JobManager:
     followed.
     `failed`: when it did not answer the question for a job's checkpoint. `unread`: why jobs that it
     reports cannot be followed at all, by the names under which `coverage` knows them. `paces`: when
-    each job is to be asked for. `is_left`: it is asked no more.
+    each job is to be asked for. `was_asked`: it has answered once, or failed. `is_left`: it is
+    asked no more.
     """
 
     rest: FlinkRest
@@ -67,6 +71,7 @@ class _JobManager:
     unread: dict[str, str] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
     problem: str | None = None
+    was_asked: bool = False
     is_left: bool = False
 
 
@@ -77,7 +82,8 @@ class FlinkJobs:
     one cannot be reached, its jobs are followed by the listings of their directories. One that
     takes longer than `patience` seconds is waited for no longer: what it reports counts when it is
     there. `ended` is called for the ids of jobs that have ended, as an operator states: it counts
-    for those that no JobManager reports.
+    for those that no JobManager reports. What a service followed before, and is not reported any
+    more, is followed as if this one had seen it.
     """
 
     def __init__(
@@ -97,6 +103,7 @@ class FlinkJobs:
         self._urls, self._connect, self._chosen = urls, connect, chosen
         self._template, self._notify, self._clock = template, notify, clock
         self._repeated = RepeatedLines(notify, clock)
+        self._remembered, self._began = Remembered(template, self._repeated), clock.monotonic()
         self._inquiries = Inquiries(patience, clock)
         self.coverage = Coverage(chosen.words, clock)
         self._lock = threading.Lock()  # JobManagers are asked in threads
@@ -110,11 +117,16 @@ class FlinkJobs:
         self._choose_ended()
         asked = {url: self._managers[url] for url in self._urls_read if url in self._managers}
         self._inquiries.ask(
-            {url: partial(self._ask_or_lose_sight, manager) for url, manager in asked.items()}
+            {
+                **{url: partial(self._ask_or_lose_sight, each) for url, each in asked.items()},
+                **self._remembered.questions(),
+            }
         )
+        self._take_over()
         with self._lock:
             managers = list(self._managers.values())
             jobs = [seen.job for manager in managers for seen in manager.seen.values()]
+        self._remembered.keep([job.key for job in jobs])
         names = {job.name for job in jobs}
         self.coverage.matched(self._chosen.matched(names))
         self._report_missing(names)
@@ -130,6 +142,26 @@ class FlinkJobs:
             if manager.problem is not None:
                 self._notify(f"{manager.rest.url} answers again")
             manager.problem = None
+        manager.was_asked = True
+
+    def _take_over(self) -> None:
+        """Follow what was followed before this service, and is not reported to it."""
+        asked = {each.rest.url: each for each in self._managers.values() if each.was_asked}
+        urls = [each.rest.url for each in self._managers.values()]
+        for before in self._remembered.take(urls, asked):
+            request = replace(self._template, source=before.source, name=before.name)
+            job = Job(before.name, request, is_discovered=True)
+            is_chosen = self._chosen.has(before.name) and job.is_in(self._shard)
+            if not is_chosen or is_outside_roots(before.source, self._template):
+                continue
+            seen = _Seen(job, before.source, self._began, is_before=True)
+            with self._lock:
+                is_new = asked[before.url].seen.setdefault(before.job_id, seen) is seen
+            if is_new:
+                self._notify(
+                    f"{job.name}: the job {before.job_id}, which {before.url} reported before, is"
+                    f" followed by its directory, {before.source}"
+                )
 
     def _choose_managers(self) -> None:
         try:
@@ -295,6 +327,7 @@ class FlinkJobs:
             self._repeated(f"{name}: {_outside(job, path)}")
         else:
             request = replace(self._template, source=root, name=job.name)
+            request = replace(request, reported_by=_reporter(manager, job))
             served = Job(name, request, is_discovered=True, has_ended=job.has_ended)
             self._begin(manager, job, _Seen(served, root, now))
 
@@ -318,7 +351,9 @@ class FlinkJobs:
         served, root = seen.job, seen.root
         if served.refusal or not served.is_in(self._shard) or root is None:
             return
-        if before is None:
+        note = self._remembered.ended if served.has_ended else self._remembered.runs
+        note(served)
+        if before is None or before.is_before:
             self._notify(f"{served.name}: following the job {job.job_id}, which writes to {root}")
         elif before.root not in (None, root):
             self._notify(_changed(served.name, job.job_id, before.root, root))
@@ -346,7 +381,8 @@ class FlinkJobs:
             self._repeated(f"{name}: {refusal}")
             # its own replica, and not that of the job whose directory it may be
             root = uri.join(uri.parent(root), job.job_id)
-        request = replace(self._template, source=root, name=job.name)
+        reported_by = _reporter(manager, job)
+        request = replace(self._template, source=root, name=job.name, reported_by=reported_by)
         number, acknowledged = checkpoint.checkpoint_id, checkpoint.completed
         newest = Checkpoint(path, lag.reported(number, acknowledged))
         # the checkpoints of a job that ended may be deleted: its directory has those that are left
@@ -384,7 +420,7 @@ class FlinkJobs:
 
     def _drop_gone(self, manager: _JobManager, reported: Set[str], now: float) -> None:
         """Follow jobs that are not reported any more: for a while, or as long as they may run."""
-        dropped, lost = [], []
+        ended, dropped, lost = [], [], []
         with self._lock:
             for job_id in manager.seen.keys() - reported:
                 seen = manager.seen[job_id]
@@ -393,9 +429,14 @@ class FlinkJobs:
                     continue
                 if self._has_ended(manager, job_id, seen):
                     dropped.append((job_id, manager.seen.pop(job_id).job))
+                    if not manager.is_left and seen.job.refusal is None:
+                        ended.append(seen.job)
                 elif not seen.job.is_lost:
                     seen.job = replace(seen.job, is_lost=True)
                     lost.append((job_id, seen.job))
+        for job in ended:
+            if job.is_in(self._shard):
+                self._remembered.ended(job)
         for job_id, job in dropped:
             if job.is_in(self._shard):
                 self._notify(f"{job.name}: the job {job_id} is gone")
@@ -446,6 +487,11 @@ class FlinkJobs:
         for name, is_there in sorted(missing - self._missing):
             self._notify(f"{name}: {why_waiting(name, is_there, running)}")
         self._missing = missing
+
+
+def _reporter(manager: _JobManager, job: RunningJob) -> str | None:
+    """Return who reports a job that has not ended, for the next service."""
+    return None if job.has_ended else manager.rest.url
 
 
 def _outside(job: RunningJob, path: str) -> str:

@@ -152,7 +152,8 @@ def _record_job(work: Work) -> None:
         return
     since = json_files.now() if source.completed is None else source.completed
     follows = ids_of_earlier_jobs(work.source_state.needed, source.job)
-    record_job(work.replica, work.change.state.own, JobRecord(name, since, follows))
+    record = JobRecord(name, since, follows, work.request.reported_by)
+    record_job(work.replica, work.change.state.own, record)
 
 
 def _is_known_before_copies(plan: Plan) -> bool:

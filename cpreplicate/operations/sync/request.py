@@ -52,7 +52,8 @@ class SyncRequest(SyncSettings):
     so they are though the source is a checkpoint, the newest one that a service knows.
     `has_namesake`: another source whose directory has the same name is replicated into the same
     TARGET_ROOT by this process, so that a new replica gets a name of its own. `savepoint_of`: the
-    source is a savepoint of the job whose replica has this URI.
+    source is a savepoint of the job whose replica has this URI. `reported_by` is the URL of the
+    JobManager that reports the job, None of one that has ended.
     """
 
     source: str
@@ -70,6 +71,7 @@ class SyncRequest(SyncSettings):
     look_every: float = field(default_factory=lambda: LOOK_EVERY)
     has_namesake: bool = False
     savepoint_of: str | None = None
+    reported_by: str | None = None
 
     @property
     def stated(self) -> Stated | None:

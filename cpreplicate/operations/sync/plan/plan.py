@@ -412,8 +412,8 @@ def is_done(plan: Plan, state: State, ledger: Ledger, source_state: SourceState)
     if state.marker is None or not state.marker.names(source_state.name):
         return False
     request = source_state.request
-    is_named = job_record.is_name_recorded(
-        request.sides.target, plan.replica, state.own, request.name
+    is_named = job_record.is_job_recorded(
+        request.sides.target, plan.replica, state.own, request.name, request.reported_by
     )
     return is_named and is_recorded(plan, state, ledger)
 
