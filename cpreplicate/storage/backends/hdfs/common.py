@@ -14,6 +14,7 @@ from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import NoAnswer, refuse_unusable
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.statuses import DeletePolicy, Space
+from cpreplicate.storage.waiting import workers
 
 _SNAPSHOTS = ".snapshot"
 # Without a quota, HDFS reports -1 (which hdfs-native reads as unsigned), or this for the root.
@@ -26,8 +27,8 @@ _BITS = {"r": 4, "w": 2, "x": 1}
 
 # directories, by their URIs, of which this process has seen no quota
 _without_quota: set[str] = set()
-# those of which a NameNode counts the files now
-_asked: set[str] = set()
+# those of which a NameNode counts the files now, and for which worker
+_asked: dict[str, workers.Assignment | None] = {}
 
 
 class HdfsClientStorage(RenamingStorage):
@@ -74,21 +75,22 @@ class HdfsClientStorage(RenamingStorage):
         Where the NameNode counts for longer than a call may take, it is not asked to begin again.
         """
         late = OSError(errno.ETIMEDOUT, _LATE, directory)
-        if directory in _asked:  # by a call that was left behind
+        asking, own = _asked.get(directory), workers.thread.assignment
+        if asking is not None and asking.is_left:
             raise late
-        _without_quota.add(directory)  # also if the call fails
-        _asked.add(directory)
+        spaces: list[Space] = []
+        _asked[directory] = own
         try:
             usage = self.usage(directory)
+            spaces = [] if usage is None else [*usage.space(directory, self.replication)]
         except FileNotFoundError:
-            return []
+            pass
         except NoAnswer as error:
             raise late from error
         finally:
-            _asked.discard(directory)
-        spaces = [] if usage is None else [*usage.space(directory, self.replication)]
-        if spaces:
-            _without_quota.discard(directory)
+            if _asked.get(directory) is own:  # else another sync has asked since
+                _asked.pop(directory, None)
+            (_without_quota.discard if spaces else _without_quota.add)(directory)
         return spaces
 
     def delete_policies(self, uri: str) -> Sequence[DeletePolicy]:
