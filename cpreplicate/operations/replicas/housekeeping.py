@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,6 +43,7 @@ _PATIENCE = 5.0  # seconds for which the end of the service waits for a call
 _WEEK = 7  # days
 _WAIT = 60.0  # seconds for which a sweep waits for a sync of the replica
 _SLICE = 5000  # files that are removed under one lease, which holds up the job meanwhile
+_MOST_LOST = 3  # replicas that are not reached, each after --retry-for, before others are left out
 _EVERYTHING = Cap(1.0, is_share=True)
 _ELSEWHERE = (LeaseHeld, NotThere, Sealed)
 """Another run works there or has done it, or the replica was promoted: nothing is wrong."""
@@ -67,8 +69,8 @@ class HousekeepingSettings:
     """What a service does beside its syncs; times are seconds.
 
     `sweep_every` is the time between two rounds, 0 for no sweeps. Replicas of ended jobs are
-    removed once they are older than `forget_ended`, None for never, and only those whose names are
-    in the `shard`. `lists_sources`: jobs are found by their directories. Then a replica whose
+    removed once they are older than `forget_ended`, None for never, and only those of jobs in the
+    `shard`. `lists_sources`: jobs are found by their directories. Then a replica whose
     source holds a checkpoint stays: it would be copied again.
     """
 
@@ -104,6 +106,8 @@ class Housekeeper:
         self._execution = replace(settings.execution, runner="inline", show=None)
         self._counts = HousekeepingCounts()
         self._reported: dict[str, str] = {}
+        # in this round, by the filesystem
+        self._lost: defaultdict[str, list[Transient]] = defaultdict(list)
         self._stopping = threading.Event()
         self._thread: SideCall[None] | None = None
 
@@ -124,9 +128,11 @@ class Housekeeper:
     def round(self) -> None:
         """Sweep and forget what is due, one replica after the other.
 
-        Raises `Transient` if a storage cannot be reached, and `RunnerStopped` at the end of the
-        service. Anything else concerns one replica.
+        A filesystem of which some replicas could not be reached is left out from then on. Others
+        are not. Raises a `Transient` of such a one at the end, and `RunnerStopped` at the end of
+        the service. Anything else concerns one replica.
         """
+        self._lost.clear()
         with cancellable(self._go_on):
             if self._settings.sweep_every:
                 for each in self._service.followed():
@@ -134,6 +140,8 @@ class Housekeeper:
             if self._settings.forget_ended is not None:
                 for root in sorted(self._service.target_roots()):
                     self._alone(root, partial(self._forget_below, root))
+        if lost := [error for errors in self._lost.values() for error in errors]:
+            raise lost[-1]
 
     def _run(self) -> None:
         pause = min(_FIRST, self._settings.every)
@@ -154,11 +162,16 @@ class Housekeeper:
     def _alone(self, place: str, function: Callable[[], object]) -> None:
         """Do something with one replica, or one root of such; what fails there stays there."""
         self._go_on()
+        lost = self._lost[uri.filesystem(place)]
+        if len(lost) >= _MOST_LOST:
+            return
         begin_job(uri.name(place))
         try:
             function()
-        except (RunnerStopped, Transient):
+        except RunnerStopped:
             raise
+        except Transient as error:
+            lost.append(error)
         except _ELSEWHERE:
             return
         except Exception as error:  # noqa: BLE001  # it concerns this place only
@@ -240,7 +253,7 @@ class Housekeeper:
     def _is_left(self, fed: Collection[str], row: ReplicaStatus) -> bool:
         """Return whether a replica is no concern of the policy: it would be copied again."""
         replica = row.observed.replica
-        if not self._settings.shard.has(uri.name(replica)):
+        if not row.is_in(self._settings.shard):
             return True
         is_listed = self._settings.lists_sources and row.observed.source_newest is not None
         return is_listed or replica in fed

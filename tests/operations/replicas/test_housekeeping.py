@@ -19,6 +19,7 @@ from cpreplicate.operations.replicas.housekeeping import (
     HousekeepingSettings,
 )
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions, RunnerStopped, WarmRunners
 from cpreplicate.storage import Side, Sides, Transient
@@ -362,3 +363,26 @@ def test_a_storage_that_is_lost_ends_the_round_and_the_end_of_a_service_ends_it(
         with pytest.raises(RunnerStopped):
             found.keeper.round()
     assert (replica / "shared" / "orphan").exists()
+
+
+def test_a_replica_that_cannot_be_reached_does_not_keep_the_others_from_being_swept(
+    replica, tmp_path
+):
+    source = tmp_path / "dcA" / CLICKS
+    shutil.copytree(tmp_path / "dcA" / JOB, source)
+    target = f"file:{tmp_path}/dcB"
+    sync(SyncRequest(f"file:{source}", target, execution=INLINE), lambda _line: None)
+    other = replica.parent / CLICKS
+    (other / "shared").mkdir(exist_ok=True)
+    for each in (replica, other):
+        orphan(each)
+
+    def fault(_verb, uri):
+        return Transient("does not answer") if JOB in uri else None
+
+    with kept(tmp_path, tmp_path / "dcA" / JOB, source) as found:
+        found.stepped.step()
+        with serving("file", Faulty(LocalStorage(), fault)), pytest.raises(Transient):
+            found.keeper.round()
+    assert (replica / "shared" / "orphan").exists()
+    assert not (other / "shared" / "orphan").exists()
