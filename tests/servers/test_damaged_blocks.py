@@ -42,6 +42,7 @@ class Replicated:
         if client == "webhdfs":
             filesystem, options = cluster.webhdfs_uri, {"user": cluster.superuser}
             client = "native"
+        options["deadline"] = "1h"  # a busy server is no silent one
         self.side = Side((("", tuple(options.items())),), hdfs_client=client, retry_for=1.0)
         self.root = f"{filesystem}/{uuid.uuid4().hex}"
         self.replica = f"{self.root}/{JOB}"
