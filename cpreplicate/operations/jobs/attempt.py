@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from cpreplicate.core import uri
@@ -48,6 +49,9 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import RunnerStopped, WarmRunners
 from cpreplicate.storage import Transient
 from cpreplicate.storage.waiting.cancellation import cancellable
+from cpreplicate.storage.waiting.side_call import in_thread
+
+_MOST_LOOK = 2.0  # seconds for which who asks waits for a look at a replica
 
 
 class Replicated(NamedTuple):
@@ -116,6 +120,17 @@ class Attempts:
         state.is_first = seen.starting is None and seen.obstacle is None
         return state.is_first
 
+    def look_now(self, state: JobState) -> None:
+        """Look at a replica that others may have changed, and wait for that, but not for long."""
+        with self.lock:
+            look = state.look
+            if look is None or look.has_ended:
+                if not state.is_of_others:
+                    return
+                ask = partial(self._look_at_replica, state, state.job)
+                look = state.look = in_thread(ask, "look")
+        look.wait(_MOST_LOOK)
+
     def glance(self, state: JobState) -> None:
         """See the newest checkpoint of a source, so that its lag is known meanwhile."""
         now, observation = self.clock.now(), state.observation
@@ -170,6 +185,7 @@ class Attempts:
         done = _carried_out(checkpoint, report)
         with self.lock:
             state.done, state.looked, state.is_first = done, self.clock.monotonic(), False
+            state.is_of_others = not report.committed
             state.observation.succeeded(report, self.clock.now(), done.newest.acknowledged)
             self.total.timed(report)
             state.located(report.plan.replica)
@@ -219,6 +235,7 @@ class Attempts:
                 observation.unchanged(self.clock.now())  # none yet, or none any more
                 return "done"
             if isinstance(error, LeaseHeld):
+                state.is_of_others = True
                 observation.held(self.clock.now())  # by a stand-in, or a run of an operator
                 return "done"
             text, is_sealed = described(error), isinstance(error, Sealed)
@@ -247,6 +264,7 @@ class Attempts:
         The try may have failed before it looked at the replica: the source may be lost.
         """
         known, side = state.observation.restore_state, job.request.sides.target
+        looked = state.observation.replica_looked
         with (
             suppress(CpreplicateError, OSError, RunnerStopped),
             cancellable(self.runners.raise_if_cancelled),
@@ -256,7 +274,8 @@ class Attempts:
                 state.located(replica.root)
             restore_state = restore_state_of(replica, known)
             with self.lock:
-                state.observation.saw_replica(restore_state, self.clock.now())
+                if state.observation.replica_looked == looked:  # else a sync has committed since
+                    state.observation.saw_replica(restore_state, self.clock.now())
 
     def _newest_of_replica(self, state: JobState, job: Job) -> Newest | None:
         """Return what the replica has, after the first try of a process failed."""

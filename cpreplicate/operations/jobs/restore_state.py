@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.placement import METADATA
+from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA
 from cpreplicate.core.restore import mode_of
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
 from cpreplicate.errors import NotThere, Obstacle
@@ -22,7 +22,8 @@ class RestoreState(NamedTuple):
     `starting` is None if there is none. `completed` is when it was completed at the source, in
     seconds since the epoch, None if that is not known. `sealed` is the seal, None without one.
     `refusal` is why `promote` refuses the replica, as of `readiness`, and `obstacle` of what kind
-    that is.
+    that is. `committed` are the checkpoints among which `starting` was the newest, None if they are
+    not known.
     """
 
     starting: Starting | None = None
@@ -30,17 +31,19 @@ class RestoreState(NamedTuple):
     sealed: seal.Seal | None = None
     refusal: str | None = None
     obstacle: Obstacle | None = None
+    committed: frozenset[str] | None = None
 
 
 def restore_state_of(replica: Replica, known: RestoreState | None) -> RestoreState:
     """Return what the job of a replica is started from, of which `known` was seen last.
 
-    Costs two small calls if that still holds, else what an examination of the replica does, and the
-    read of one `_metadata`. Raises `CpreplicateError` and `OSError`.
+    Costs a listing and two small calls if that still holds, else what an examination of the replica
+    does, and the read of one `_metadata`. Raises `CpreplicateError` and `OSError`.
     """
     sealed = seal.read(replica)
     if known is not None and known.sealed == sealed and _is_there(replica, known):
-        return known
+        if sealed is not None or _is_newest(replica, known):
+            return known
     if sealed is None:
         return _examined(replica)
     reason = unready_sealed(replica, sealed)
@@ -58,6 +61,15 @@ def _is_there(replica: Replica, known: RestoreState) -> bool:
     return replica.storage.stat(metadata) is not None
 
 
+def _is_newest(replica: Replica, known: RestoreState) -> bool:
+    """Return whether no checkpoint was committed since; each that is being copied costs a call."""
+    if known.committed is None:
+        return False
+    names = {child.name for child in replica.children() if CHECKPOINT_NAME.fullmatch(child.name)}
+    metadata = (replica.uri_of(f"{name}/{METADATA}") for name in names - known.committed)
+    return all(replica.storage.stat(each) is None for each in metadata)
+
+
 def _examined(replica: Replica) -> RestoreState:
     """Return what a job is started from by the newest checkpoint that cpreplicate committed."""
     state = replica_state.examine(replica)
@@ -65,8 +77,8 @@ def _examined(replica: Replica) -> RestoreState:
     refusal, obstacle = (None, None) if reason is None else (str(reason), reason.obstacle)
     if found.newest is None:
         return RestoreState(refusal=refusal, obstacle=obstacle)
-    start = _starting(replica, found.newest, None)
-    return RestoreState(start, found.completed(found.newest), None, refusal, obstacle)
+    start, names = _starting(replica, found.newest, None), frozenset(state.metadata_files)
+    return RestoreState(start, found.completed(found.newest), None, refusal, obstacle, names)
 
 
 def _starting(replica: Replica, name: str, sealed: seal.Seal | None) -> Starting | None:

@@ -129,13 +129,17 @@ class Service:
     def restore_points(self, job: str | None = None) -> list[RestorePoint]:
         """Return from what each job is started, or those that `job` means, by name.
 
-        It is what the loop observed: no storage is called.
+        It is what the loop observed. Only if one job is meant, and another process changed its
+        replica last, that is looked at for at most two seconds.
         """
         now = self.clock.now()
         with self._lock:
             states = self._observed()
             if job is not None:
                 states = self._meant(states, job)
+        if job is not None and len(states) == 1:
+            self._attempts.look_now(states[0])
+        with self._lock:
             points = [restore_point(state.observation, now) for state in states]
         return sorted(points, key=lambda point: (point.name, point.replica))
 

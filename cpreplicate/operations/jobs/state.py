@@ -19,6 +19,7 @@ from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.savepoints import LastSavepoint
 from cpreplicate.storage import Transient
+from cpreplicate.storage.waiting.side_call import SideCall
 
 
 class Life(NamedTuple):
@@ -51,7 +52,8 @@ class JobState:
     the epoch. `is_located`: the place of the replica is known. `was_replica_asked`: what it holds
     was asked before the first try. `is_first`: it holds nothing yet. `is_source_lost`: the source
     could not be reached at the last look. `savepoint` is the one with which the job was reported to
-    have ended. `final` is the failure that ends the service. `label` is
+    have ended. `is_of_others`: another process made, or makes, the last change of its replica. `look`
+    is the last look at that on request. `final` is the failure that ends the service. `label` is
     its name, with its id or its directory if another job has the same name.
     """
 
@@ -64,7 +66,8 @@ class JobState:
         self.backlog: Backlog | None = None
         self.discovered = 0.0
         self.is_source_lost = self.is_located = self.is_first = False
-        self.was_replica_asked = False
+        self.was_replica_asked = self.is_of_others = False
+        self.look: SideCall[None] | None = None
         self.savepoint: LastSavepoint | None = None
         self.final: Exception | None = None
         self._look_within = look_within

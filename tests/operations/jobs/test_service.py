@@ -434,6 +434,57 @@ def test_a_job_that_another_process_replicates_is_left_to_it_and_no_failure(tmp_
     assert warnings == []
 
 
+@pytest.mark.parametrize("keep", [1, 3])
+def test_a_stand_in_names_what_is_committed_at_that_moment_as_the_active_service_does(
+    tmp_path, keep
+):
+    write(tmp_path, 1, 1)
+    found = Jobs(served(tmp_path, 1, keep=keep))
+    replica = tmp_path / "dcB" / job_id(1)
+
+    def named(stepped):
+        (point,) = stepped.service.restore_points("job-1")
+        return point.starting.checkpoint.rpartition("/")[2]
+
+    with stepping(found) as active, stepping(found) as standing_in:
+        for each in (active, standing_in):
+            each.step()
+        for number in (2, 3):  # no turn of the stand-in sees how the active one goes on
+            write(tmp_path, 1, number, NEXT)
+            active.step(1.0)
+            assert named(active) == named(standing_in) == f"chk-{number}"
+        with acquire(f"file:{replica}", Side()):
+            write(tmp_path, 1, 4, NEXT)
+            standing_in.step(1.0)
+            (replica / "chk-4").mkdir()  # it is being copied
+            assert named(standing_in) == "chk-3"
+        (replica / "chk-4").rmdir()
+        active.step(1.0)
+        assert named(standing_in) == "chk-4"
+        sealed(replica, "chk-4")
+        assert standing_in.service.restore_points("job-1")[0].restore_state.sealed is not None
+
+
+def test_a_storage_that_does_not_answer_lets_a_stand_in_answer_with_what_it_saw(tmp_path):
+    write(tmp_path, 1, 1)
+    replicate(tmp_path, 1)
+    silent, released = threading.Event(), threading.Event()
+
+    def wait(_verb, place):
+        if silent.is_set() and "/dcB/" in place:
+            released.wait(PATIENCE)
+
+    with (
+        serving("file", Faulty(Side().storage("file:/"), wait)),
+        stepping(Jobs(served(tmp_path, 1))) as stepped,
+    ):
+        stepped.step()
+        silent.set()
+        (point,) = stepped.service.restore_points("job-1")
+        released.set()
+    assert point.starting.checkpoint.endswith("/chk-1")
+
+
 def test_two_services_replicate_each_checkpoint_once(tmp_path):
     warnings: list[str] = []
     for number in range(5):
