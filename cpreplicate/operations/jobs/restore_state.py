@@ -41,9 +41,9 @@ def restore_state_of(replica: Replica, known: RestoreState | None) -> RestoreSta
     does, and the read of one `_metadata`. Raises `CpreplicateError` and `OSError`.
     """
     sealed = seal.read(replica)
-    if known is not None and known.sealed == sealed and _is_there(replica, known):
-        if sealed is not None or _is_newest(replica, known):
-            return known
+    is_there = known is not None and known.sealed == sealed and _is_there(replica, known)
+    if known is not None and is_there and (sealed is not None or _is_newest(replica, known)):
+        return known
     if sealed is None:
         return _examined(replica)
     reason = unready_sealed(replica, sealed)

@@ -52,9 +52,9 @@ class JobState:
     the epoch. `is_located`: the place of the replica is known. `was_replica_asked`: what it holds
     was asked before the first try. `is_first`: it holds nothing yet. `is_source_lost`: the source
     could not be reached at the last look. `savepoint` is the one with which the job was reported to
-    have ended. `is_of_others`: another process made, or makes, the last change of its replica. `look`
-    is the last look at that on request. `final` is the failure that ends the service. `label` is
-    its name, with its id or its directory if another job has the same name.
+    have ended. `is_of_others`: another process made, or makes, the last change of its replica.
+    `look` is the last look at that on request. `final` is the failure that ends the service.
+    `label` is its name, with its id or its directory if another job has the same name.
     """
 
     def __init__(self, job: Job, warn: Notify, look_within: float, clock: Clock = MACHINE) -> None:
