@@ -7,6 +7,7 @@ import json
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from prometheus_client.samples import Sample
 
 from tests.support import parts
-from tests.support.alerts import SERVICE_RULES, check_firing
+from tests.support.alerts import SERVICE_RULES, check_firing, check_replayed, fires, silent
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.nodeexporter import scraped, textfile_samples
 from tests.support.ports import free_port
@@ -125,11 +126,14 @@ def test_the_shipped_files_write_metrics_files_that_the_alerts_know(healthy):
     assert {x.value for x in samples if x.name == "node_textfile_scrape_error"} == {0}
 
 
+@silent("CpreplicateMetricsFileStale", "CpreplicateMetricsFileAbsent")
+@silent("CpreplicateMetricsFileRejected")
 def test_healthy_runs_fire_no_alert(healthy, tmp_path):
     _, samples, now = healthy
     check_firing(tmp_path, CRON_RULES, samples, 20, [], now)
 
 
+@fires("CpreplicateMetricsFileStale", "CpreplicateNoSuccess")
 def test_runs_that_stop_fire_for_each_file_and_each_job(healthy, tmp_path):
     site, samples, now = healthy
     expected = [*stale(site), *of_each_job("CpreplicateNoSuccess", site)]
@@ -146,6 +150,7 @@ def test_sources_that_are_gone_fire_for_each_job(tmp_path):
     check_firing(tmp_path, CRON_RULES, textfile_samples(site.metrics), 20, expected, now)
 
 
+@fires("CpreplicateNeverSucceeded")
 def test_jobs_that_were_never_replicated_fire(tmp_path):
     site = Site(tmp_path)
     site.lose_sources()
@@ -156,6 +161,7 @@ def test_jobs_that_were_never_replicated_fire(tmp_path):
     check_firing(tmp_path, CRON_RULES, samples, 35, expected, now)
 
 
+@fires("CpreplicateMetricsFileAbsent")
 def test_no_run_at_all_fires_as_absent(tmp_path):
     expected = [{"alertname": "CpreplicateMetricsFileAbsent"}]
     check_firing(tmp_path, CRON_RULES, textfile_samples(tmp_path), 20, expected, time.time())
@@ -215,6 +221,7 @@ def test_a_healthy_service_fires_no_alert(fleet, tmp_path):
     check_firing(tmp_path, SERVICE_RULES, samples, 10, [], now)
 
 
+@fires("CpreplicateServiceStalled")
 def test_a_service_that_tries_nothing_any_more_is_stalled(fleet, tmp_path):
     samples, now = fleet
     expected = [{"alertname": "CpreplicateServiceStalled"}]
@@ -222,13 +229,151 @@ def test_a_service_that_tries_nothing_any_more_is_stalled(fleet, tmp_path):
 
 
 @pytest.mark.parametrize("samples", [[], [up(0)]], ids=["unknown", "dead"])
+@fires("CpreplicateServiceDown")
 def test_a_service_that_is_gone_is_down(samples, tmp_path):
     expected = [{"alertname": "CpreplicateServiceDown"}]
     check_firing(tmp_path, SERVICE_RULES, samples, 10, expected, 0.0)
 
 
+@silent("CpreplicateServiceDown")
+def test_a_service_that_is_restarted_fires_nothing(fleet, tmp_path):
+    samples, now = fleet
+    exports = [(now, samples), (now + 120, [up(0)]), (now + 300, samples)]
+    check_replayed(tmp_path, SERVICE_RULES, exports, 12, [], within=12)
+
+
+@pytest.fixture
+def verified(tmp_path):
+    """What node_exporter exports of a `verify` of a replica, after a change of that, and when."""
+    metrics, scratch = tmp_path / "metrics", tmp_path / "promtool"
+    metrics.mkdir()
+    scratch.mkdir()
+    source = write_checkpoint(tmp_path / "dcA", 1, FILES).parent
+    program = [sys.executable, "-m", "cpreplicate"]
+    subprocess.run([*program, "sync", "-q", f"file:{source}", f"file:{tmp_path}/dcB"], check=True)
+    replica = tmp_path / "dcB" / JOB
+
+    def verify(change=lambda _replica: None):
+        change(replica)
+        file = metrics / "cpreplicate-verify.prom"
+        words = [*program, "verify", f"file:{replica}", "--metrics-file", str(file)]
+        subprocess.run(words, check=False, capture_output=True)
+        return textfile_samples(metrics)
+
+    def check(samples, minutes, *names):
+        job = {"flink_job": JOB, "replica": f"file:{replica}"}
+        expected = [{"alertname": name, **job} for name in names]
+        check_firing(scratch, CRON_RULES[:1], samples, minutes, expected, time.time())
+
+    return verify, check
+
+
+def damage(replica):
+    """Cut off the end of a file, as a filesystem does that was full."""
+    file = max((replica / "shared").iterdir(), key=lambda each: each.stat().st_size)
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+@fires("CpreplicateNotRestorable")
+@silent("CpreplicateNotRestorable")
+def test_a_damaged_replica_fires_once_it_is_verified_and_a_whole_one_does_not(verified):
+    verify, check = verified
+    check(verify(), 20)
+    check(verify(damage), 5, "CpreplicateNotRestorable")
+
+
+@fires("CpreplicateNoCheckOrSweep")
+@silent("CpreplicateNoCheckOrSweep")
+def test_a_verify_a_week_fires_nothing_and_none_for_nine_days_does(verified):
+    verify, check = verified
+    samples = verify()
+    day = 24 * 60
+    check(samples, 7 * day)
+    check(samples, 9 * day, "CpreplicateNoCheckOrSweep")
+
+
+@fires("CpreplicateMetricsFileRejected")
+def test_a_file_that_was_copied_in_part_fires_as_rejected(tmp_path):
+    site = Site(tmp_path)
+    assert site.run() == [0, 0, 0, 0]
+    whole = (site.metrics / "cpreplicate-fleet.prom").read_bytes()
+    (site.metrics / "cpreplicate-fleet-2.prom").write_bytes(whole[: len(whole) // 2])
+    samples = textfile_samples(site.metrics)
+    expected = [{"alertname": "CpreplicateMetricsFileRejected"}]
+    check_firing(tmp_path, CRON_RULES[1:], samples, 20, expected, time.time())
+
+
 @contextlib.contextmanager
-def jobmanager(directory, site):
+def watching(directory, site, url, *words):
+    """Run a service that follows jobs of a JobManager; yield its process and its metrics."""
+    address = f"127.0.0.1:{free_port()}"
+    target = site.target("orders")
+    command = [sys.executable, "-m", "cpreplicate", "watch", "--flink", url, *words, target]
+    options = ["--interval", "1s", "--metrics", address, "--runner", "inline", "-q"]
+    with running(directory, [*command, *options], None) as (process, _):
+        yield process, f"http://{address}/metrics"
+
+
+def waited_for(process, url, name, value):
+    """Return what is exported once a metric has a value, and when."""
+    found: list[Sample] = []
+
+    def has_value():
+        with contextlib.suppress(OSError):
+            found[:] = [up(1), *scraped(url)]
+        return value in {each.value for each in found if each.name == name}
+
+    wait_for(process, has_value)
+    return time.time(), list(found)
+
+
+@fires("CpreplicateDiscoveryUnseen")
+@silent("CpreplicateDiscoveryUnseen")
+def test_a_jobmanager_that_is_gone_fires_and_one_that_is_restarted_does_not(tmp_path):
+    site, port = Site(tmp_path), free_port()
+    unseen = "cpreplicate_discovery_unseen"
+    with watching(tmp_path, site, f"http://127.0.0.1:{port}", "--all-jobs") as (process, url):
+        at, samples = waited_for(process, url, unseen, 1)
+        with jobmanager(tmp_path, site, port):
+            later, seen = waited_for(process, url, "cpreplicate_last_exit_code", 0)
+            later, seen = waited_for(process, url, unseen, 0)
+    expected = [{"alertname": "CpreplicateDiscoveryUnseen"}]
+    check_firing(tmp_path, SERVICE_RULES, samples, 6, expected, at)
+    exports = [(at, samples), (at + 180, shifted(seen, at + 180 - later))]
+    check_replayed(tmp_path, SERVICE_RULES, exports, 12, [], within=12)
+
+
+def shifted(samples, seconds):
+    """Return what would have been exported so much later."""
+    return [
+        each._replace(value=each.value + seconds) if each.name.endswith("_seconds") else each
+        for each in samples
+    ]
+
+
+@fires("CpreplicateJobNotFound")
+@silent("CpreplicateJobNotFound")
+def test_a_name_that_no_job_has_fires_and_one_of_a_job_that_restarts_does_not(tmp_path):
+    site = Site(tmp_path)
+    unmatched = "cpreplicate_discovery_unmatched"
+    with (
+        jobmanager(tmp_path, site) as jobs,
+        watching(tmp_path, site, jobs, "--job-name", "order") as (process, url),
+    ):
+        at, samples = waited_for(process, url, unmatched, 1)
+        overview = tmp_path / "rest" / "jobs" / "overview"
+        overview.write_text(overview.read_text().replace('"orders"', '"order"'))
+        later, found = waited_for(process, url, "cpreplicate_last_exit_code", 0)
+        later, found = waited_for(process, url, unmatched, 0)
+    check_firing(
+        tmp_path, SERVICE_RULES, samples, 16, [{"alertname": "CpreplicateJobNotFound"}], at
+    )
+    exports = [(at, samples), (at + 600, shifted(found, at + 600 - later))]
+    check_replayed(tmp_path, SERVICE_RULES, exports, 20, [], within=20)
+
+
+@contextlib.contextmanager
+def jobmanager(directory, site, port=0):
     """Serve the REST API of a JobManager with the job `orders`; yield its URL."""
     answers = directory / "rest"
     (answers / "jobs" / JOB).mkdir(parents=True)
@@ -239,7 +384,7 @@ def jobmanager(directory, site):
     latest = {"latest": {"completed": completed}}
     (answers / "jobs" / JOB / "checkpoints").write_text(json.dumps(latest))
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(answers))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

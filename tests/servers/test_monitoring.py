@@ -6,23 +6,33 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from cpreplicate.core.lag import Newest
+from cpreplicate.core.shard import WHOLE
 from cpreplicate.operations.jobs.coverage import Discovered
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.schedule import Load
+from cpreplicate.operations.jobs.snapshots import SnapshotCounts
+from cpreplicate.operations.replicas.housekeeping import HousekeepingCounts
 from cpreplicate.output.http import ListenAddress, serve
 from cpreplicate.output.metrics import (
     DURATIONS,
     FAMILIES,
+    HOUSEKEEPING,
     LOAD_GAUGES,
     SHARDS,
+    SNAPSHOT_FAILURES,
+    SNAPSHOTS_BEHIND,
     UNMATCHED,
     UNSEEN,
+    registry_of,
 )
+from tests.deploy import test_alerts, test_alerts_of_jobs
+from tests.support.alerts import FIRED, SILENT
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.ports import free_port
 from tests.support.prometheus import prometheus, promtool
@@ -37,9 +47,19 @@ PROJECT = (DEPLOY.parent / "pyproject.toml").read_text()
 REPOSITORY = re.findall(r'^Source = "(.+)"$', PROJECT, re.MULTILINE)[0] + "/blob/main/"
 METRICS = {
     *(family.name for family in (*FAMILIES, *LOAD_GAUGES, UNSEEN, UNMATCHED, SHARDS)),
+    *(each.name for each in (*HOUSEKEEPING, SNAPSHOTS_BEHIND, SNAPSHOT_FAILURES)),
     f"{DURATIONS.name}_bucket",
     "cpreplicate_build_info",
 }
+
+
+SUFFIXES = {"counter": "_total", "histogram": "_bucket", "info": "_info"}
+SERVED: dict[str, Any] = {
+    "load": lambda: Load(0, 1, 20),
+    "discovered": lambda: Discovered({"http://jm:8081": True}, {"orders": True}),
+    "housekeeping": lambda: HousekeepingCounts(1, 1, 1, 1, 1),
+}
+"""What a service exports beside its jobs."""
 
 
 def yaml_of(path):
@@ -94,11 +114,39 @@ def test_each_alert_has_a_test_in_which_it_fires_and_one_in_which_it_does_not():
     assert fires - silent == always_labelled
 
 
-def test_rules_and_dashboard_use_metrics_that_exist():
+def used_metrics():
     expressions = [alert["expr"] for alert in alerts()] + [query for _, query in queries()]
-    used = {name for text in expressions for name in re.findall(r"\bcpreplicate_\w+", text)}
-    assert used <= METRICS
-    assert {"cpreplicate_replica_lag_seconds", "cpreplicate_last_exit_code"} <= used
+    return {name for text in expressions for name in re.findall(r"\bcpreplicate_\w+", text)}
+
+
+def test_each_alert_fires_by_its_real_situation_and_not_by_the_nearest_healthy_one():
+    """As the tests of `deploy/` show over what services and runs really exported."""
+    names = {alert["alert"] for alert in alerts()}
+    assert {test_alerts, test_alerts_of_jobs}  # whose tests are marked
+    assert (names - FIRED, names - SILENT) == (set(), set())
+    page = (DEPLOY.parent / "docs" / "monitoring.md").read_text()
+    assert {name for name in names if f"| `{name}` | " not in page} == set()
+
+
+def test_rules_and_dashboard_use_metrics_that_exist():
+    assert used_metrics() <= METRICS
+    assert {"cpreplicate_replica_lag_seconds", "cpreplicate_last_exit_code"} <= used_metrics()
+
+
+def test_what_a_service_serves_without_the_option_for_details_is_used_by_a_rule_or_a_panel():
+    job = orders()
+    service = {**SERVED, "snapshots": lambda: SnapshotCounts(1, 1)}
+    registry = registry_of(
+        lambda: [job], total=lambda: job, sharing=lambda: (WHOLE, ["file:/r"]), **service
+    )
+    served = {
+        f"{each.name}{SUFFIXES.get(each.type, '')}"
+        for each in registry.collect()
+        if not each.name.startswith("process_")
+    }
+    detail = {each.name for each in FAMILIES if each.is_detail and not each.name.endswith("_total")}
+    assert served == used_metrics()
+    assert METRICS - served == detail
 
 
 def test_each_alert_is_explained():
@@ -143,9 +191,12 @@ def test_panels_have_distinct_ids_and_do_not_overlap():
 def orders() -> Observation:
     """A job of which every metric is known; it lags, fails and is sealed."""
     job = Observation("orders", replica="file:/r/55d1", orphan_bytes=5, is_restorable=False)
+    job.look_within, job.looked, job.is_unreported = 1e12, 1000.0, True
+    job.clock_ahead = -2.0
     job.source_newest, job.replica_newest = Newest(42, 990.0), Newest(40, 970.0)
     job.unchanged(1000.0)
-    job.failed(6, "sealed", 1010.0, is_sealed=True)
+    job.failed(6, "sealed", 1010.0, is_sealed=True, obstacle="foreign")
+    job.took(20.0)
     for counter in (job.files, job.bytes, job.seconds):
         counter["copied"] += 1
     return job
@@ -156,7 +207,7 @@ def test_each_panel_shows_something_of_a_service_that_prometheus_scrapes(tmp_pat
     job = orders()
 
     def observed():
-        job.failed(6, "sealed", 1010.0, is_sealed=True)  # so that the counters rise
+        job.failed(6, "sealed", 1010.0, True, "foreign")  # so that the counters rise
         job.files["copied"] += 1
         job.took(20.0)
         return [job]
@@ -167,8 +218,8 @@ def test_each_panel_shows_something_of_a_service_that_prometheus_scrapes(tmp_pat
             observed,
             lambda: True,
             lambda: True,
-            lambda: Load(0, 1, 20),
-            discovered=lambda: Discovered({"http://jm:8081": True}, {"orders": True}),
+            snapshots=lambda: SnapshotCounts(1, 1),
+            **SERVED,
         ) as address,
         prometheus(tmp_path, [str(address)], RULES) as server,
     ):
