@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cpreplicate.core.positions.offsets import Partition
-from cpreplicate.core.positions.ranges import Range, Topics
+from cpreplicate.core.positions.ranges import Range
+from cpreplicate.core.positions.topics import Topics
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.storage import Transient
 

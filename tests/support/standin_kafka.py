@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpreplicate.core.positions.offsets import Partition
-from cpreplicate.core.positions.ranges import Range, Ranges, Topics
+from cpreplicate.core.positions.ranges import Range, Ranges
+from cpreplicate.core.positions.topics import Topics
 
 
 @dataclass

@@ -74,8 +74,11 @@ def rebase(
         dry_run, lock_wait = values["dry_run"], values["lock_wait"]
         forgotten = operation.forget(root, forget, side, dry_run, lock_wait, notify)
         return show_change(forgotten, output)
-    choice = _choice(positions, kafka, kafka_conf, values["retry_for"])
-    request = build(operation.RebaseRequest, values, replica=root, side=side, choice=choice)
+    at = None if kafka is None else cluster(kafka, kafka_conf, "", values["retry_for"])
+    choice, there = _choice(positions, at), None if at is None else at.topics
+    request = build(
+        operation.RebaseRequest, values, replica=root, side=side, choice=choice, there=there
+    )
     report = operation.rebase(request, notify)
     return show_change(report, output, is_dry_run=request.dry_run)
 
@@ -98,22 +101,36 @@ def _refuse_contradictions(values: dict[str, Any], forget: str | None) -> None:
         )
 
 
-def _choice(positions: str | None, kafka: str | None, conf: str | None, within: float) -> Choice:
-    """Return how the new offsets are chosen. Raises `UsageError`."""
+def _choice(positions: str | None, at: KafkaCluster | None) -> Choice:
+    """Return how the new offsets are chosen, by the Kafka that is asked. Raises `UsageError`."""
     from cpreplicate.core.positions import offsets, ranges
 
     if positions is None:
         return offsets.unchanged
     if positions == _CLAMP:
-        return ranges.clamped(cluster(kafka, conf, "--positions clamp", within).ranges)
+        return ranges.clamped(_needed(at, "--positions clamp").ranges)
     if positions.startswith(_GROUP):
-        asked, group = cluster(kafka, conf, positions, within), positions.removeprefix(_GROUP)
+        group = positions.removeprefix(_GROUP)
+        if not group:
+            raise UsageError("--positions group: needs the name of a consumer group behind it")
+        asked = _needed(at, positions)
         return offsets.looked_up(lambda partitions: asked.committed(group, partitions))
     try:
-        lines = Path(positions).read_text(encoding="utf-8").splitlines()
+        lines = Path(positions).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeError) as error:
         raise UsageError(f"--positions {positions} cannot be read: {error}") from error
-    return offsets.as_given(offsets.parse(lines, positions))
+    return offsets.as_rows(offsets.parse(lines, positions), None if at is None else at.topics())
+
+
+def _needed(at: KafkaCluster | None, needed_for: str) -> KafkaCluster:
+    """Return the Kafka that is asked. Raises `UsageError` without one."""
+    if at is None:
+        raise _without_kafka(needed_for)
+    return at
+
+
+def _without_kafka(needed_for: str) -> UsageError:
+    return UsageError(f"{needed_for} needs --kafka HOST:PORT, the Kafka that is asked")
 
 
 def cluster(
@@ -126,7 +143,7 @@ def cluster(
     from cpreplicate.kafka.cluster import DEADLINE, KafkaCluster
 
     if servers is None:
-        raise UsageError(f"{needed_for} needs --kafka HOST:PORT, the Kafka that is asked")
+        raise _without_kafka(needed_for)
     own = {} if conf is None else properties(conf)
     return KafkaCluster(servers, own, min(within, DEADLINE))
 

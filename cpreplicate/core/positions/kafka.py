@@ -9,7 +9,6 @@ version 1 and the id of a cluster in front. The order of fields is that of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -23,9 +22,9 @@ from cpreplicate.core.positions.model import (
     SourceState,
     Unreadable,
 )
+from cpreplicate.core.positions.topics import is_topic
 
 READERS, COMMITTER = "SourceReaderState", "streaming_committer_raw_states"
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _MARKERS: dict[int, Marker] = {-1: "latest", -2: "earliest", -3: "committed"}
 _STOP_MARKERS: dict[int, Marker] = {-1: "latest", -3: "committed"}
 _NO_STOP = -(1 << 63)
@@ -155,7 +154,7 @@ def read_split(fields: Fields) -> Split:
 def read_partition(fields: Fields) -> tuple[str, int]:
     """Read a topic, which must have the name of one, and the number of a partition."""
     topic, partition = fields.utf(), fields.i32()
-    if not _TOPIC.fullmatch(topic):
+    if not is_topic(topic):
         raise Unreadable("a topic does not have the name of one")
     if partition < 0:
         raise Unreadable(f"a partition {partition} is not known")

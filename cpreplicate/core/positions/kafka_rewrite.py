@@ -27,7 +27,7 @@ from cpreplicate.core.positions.kafka import (
     split_of,
 )
 from cpreplicate.core.positions.list_states import datum
-from cpreplicate.core.positions.model import Positions, SourceState, Unreadable
+from cpreplicate.core.positions.model import Position, Positions, SourceState, Unreadable
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,41 @@ class Rewritten(NamedTuple):
 def rewritten(state: SourceState, changes: Changes) -> Rewritten:
     """Return the states of an operator with these changes.
 
-    An operator that is not Kafka's stays as it was. Raises `Unreadable` as `KafkaPositions.decode`.
+    An operator that is not Kafka's stays as it was. Raises `Unreadable` as `KafkaPositions.decode`,
+    and if the new states do not read as they were meant.
     """
     found = KafkaPositions().decode(state)
     if found is None:
         return Rewritten({}, None)
-    if READERS in state.elements:
-        return _source(state, changes)
-    return _committer(state, found, changes)
+    made = _source if READERS in state.elements else _committer
+    new = made(state, found, changes)
+    _compare(state, found, new, changes)
+    return new
+
+
+def _compare(state: SourceState, found: Positions, new: Rewritten, changes: Changes) -> None:
+    """Raise `Unreadable` unless the new states read as the positions that are meant."""
+    coordinator = state.coordinator if new.coordinator is None else new.coordinator
+    after = SourceState(state.operator, {**state.elements, **new.elements}, coordinator)
+    read = KafkaPositions().decode(after) or Positions()
+    meant = (_meant(position, changes) for position in found.positions)
+    pending = () if changes.drops_pending else found.pending
+    if (sorted(read.positions, key=_place), read.pending) != (sorted(meant, key=_place), pending):
+        raise Unreadable("what was to be written does not read as it was meant")
+
+
+def _place(position: Position) -> tuple[str, str, int]:
+    return position.cluster or "", position.topic, position.partition
+
+
+def _meant(position: Position, changes: Changes) -> Position:
+    """Return what becomes of a position."""
+    topic = changes.topics.get(position.topic, position.topic)
+    servers = changes.servers.get(position.cluster or "", position.servers or "") or None
+    moved = position._replace(topic=topic, servers=servers)
+    split = Split(topic, position.partition, position.offset, cluster=position.cluster)
+    offset = changes.offset(split)
+    return moved if offset is None else moved._replace(offset=offset, marker=None)
 
 
 def _committer(state: SourceState, found: Positions, changes: Changes) -> Rewritten:
@@ -75,7 +102,7 @@ def _committer(state: SourceState, found: Positions, changes: Changes) -> Rewrit
 _NO_COMMITTABLES = i32(2) + block(COLLECTOR_MAGIC.to_bytes(4, "big") + i32(1, 0))
 
 
-def _source(state: SourceState, changes: Changes) -> Rewritten:
+def _source(state: SourceState, _found: Positions, changes: Changes) -> Rewritten:
     splits = tuple(_element(element, changes) for element in state.elements[READERS])
     coordinator = state.coordinator
     if coordinator is not None:

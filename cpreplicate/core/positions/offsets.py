@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from cpreplicate.core.positions.model import Position
+from cpreplicate.core.positions.topics import TOPIC_RULE, Topics, is_topic
 from cpreplicate.errors import Refused, UsageError
 
 Partition: TypeAlias = tuple[str, int]
 """A topic and the number of a partition of it."""
 
 _HEAD = ["topic", "partition", "offset"]
+_OPERATOR = "operator"  # the name of a fourth column
 _MOST = (1 << 63) - 1
+_DIGITS = 19  # of the largest number
+_SHOWN = 60  # letters of a topic in a message
 
 
 class Move(NamedTuple):
     """One position of a checkpoint, and what it becomes.
 
     `topic` is its new name. `offset` is the new one, None if the position stays. `lost` and
-    `doubled` count the records that are not read, or read again, None if that is not known.
+    `doubled` count the records that are not read, or read again, None if that is not known. `name`
+    is that of the operator, where the checkpoint has it.
     """
 
     position: Position
@@ -28,6 +33,7 @@ class Move(NamedTuple):
     offset: int | None = None
     lost: int | None = None
     doubled: int | None = None
+    name: str | None = None
 
     @property
     def partition(self) -> Partition:
@@ -44,25 +50,92 @@ def unchanged(moves: Sequence[Move]) -> Sequence[Move]:
     return moves
 
 
+class Row(NamedTuple):
+    """An offset that is given for a partition, of one operator or of the only one that holds it.
+
+    `operator` is an id or a name. `place` is where it is written: a file and a line.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    operator: str | None = None
+    place: str | None = None
+
+
 def as_given(offsets: Mapping[Partition, int]) -> Choice:
     """Return the choice of these offsets. Partitions without one keep their position.
 
-    The choice raises `Refused` for a partition that the checkpoint does not hold, and for one that
-    no reader holds and whose coordinator has no offsets.
+    The choice raises as that of `as_rows`.
+    """
+    return as_rows([Row(*partition, offset) for partition, offset in offsets.items()])
+
+
+def as_rows(rows: Sequence[Row], there: Topics | None = None) -> Choice:
+    """Return the choice of the offsets in some rows. Partitions without one keep their position.
+
+    `there` are the topics of the Kafka that the offsets are of, where it is asked. The choice
+    raises `UsageError` for a row with a place, else `Refused`: if its partition is not in the
+    checkpoint or not at that Kafka, if several operators hold it and the row names none of them, or
+    if another row is for the same one. It raises `Refused` for a partition that no reader holds and
+    whose coordinator has no offsets.
     """
 
     def choose(moves: Sequence[Move]) -> Sequence[Move]:
-        held = {move.partition for move in moves}
-        if absent := sorted(offsets.keys() - held):
-            topic, partition = absent[0]
-            raise Refused(
-                f"an offset is given for {topic} partition {partition}, which the checkpoint does"
-                " not hold. Nothing was written. Topics are named as at B: --rename-topic maps"
-                " those of the checkpoint to them"
-            )
-        return [_moved(move, offsets.get(move.partition)) for move in moves]
+        by_partition: dict[Partition, list[int]] = {}
+        for index, move in enumerate(moves):
+            by_partition.setdefault(move.partition, []).append(index)
+        offsets: dict[int, int] = {}
+        for row in rows:
+            _refuse_absent(row, by_partition, there)
+            index = _of_row(row, by_partition[row.topic, row.partition], moves)
+            if index in offsets:
+                raise _wrong(row, f"{row.topic} partition {row.partition} is there twice")
+            offsets[index] = row.offset
+        return [_moved(move, offsets.get(index)) for index, move in enumerate(moves)]
 
     return choose
+
+
+def _refuse_absent(row: Row, held: Collection[Partition], there: Topics | None) -> None:
+    """Raise if a row's partition is not in the checkpoint, or not at the Kafka that was asked."""
+    named = f"{row.topic} partition {row.partition}"
+    if (row.topic, row.partition) not in held:
+        raise _wrong(
+            row,
+            f"an offset is given for {named}, which the checkpoint does not hold. Nothing was"
+            " written. Topics are named as at B: --rename-topic maps those of the checkpoint to"
+            " them",
+        )
+    if there is not None and row.partition not in there.get(row.topic, ()):
+        raise _wrong(row, f"{named} is not at --kafka. Nothing was written")
+
+
+def _of_row(row: Row, indices: Sequence[int], moves: Sequence[Move]) -> int:
+    """Return which of the moves of a partition a row is for."""
+    fitting = [
+        index
+        for index in indices
+        if row.operator is None
+        or row.operator in (moves[index].position.operator, moves[index].name)
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    some = ", ".join(sorted({moves[index].position.operator for index in indices}))
+    named = f"{row.topic} partition {row.partition}"
+    raise _wrong(
+        row,
+        f"{named} is not held by exactly one operator of this name. Nothing was written. Those that"
+        f" hold it: {some}"
+        if row.operator is not None
+        else f"{named} is held {len(fitting)} times, each with a position of its own, by {some}."
+        " Nothing was written. Give a CSV file with a fourth column, operator: its id or its name",
+    )
+
+
+def _wrong(row: Row, text: str) -> UsageError | Refused:
+    """Return the error about a row: the mistake of who wrote it, if it has a place."""
+    return Refused(text) if row.place is None else UsageError(f"{row.place}: {text}")
 
 
 def looked_up(lookup: Callable[[Sequence[Partition]], Mapping[Partition, int]]) -> Choice:
@@ -87,31 +160,46 @@ def _moved(move: Move, offset: int | None) -> Move:
     return move._replace(offset=offset)
 
 
-def parse(lines: Iterable[str], name: str) -> dict[Partition, int]:
-    """Return the offset of each partition from the lines of a CSV file: topic, partition, offset.
+def parse(lines: Iterable[str], name: str) -> list[Row]:
+    """Return the rows of a CSV file: topic, partition, offset, and optionally the operator.
 
     A head with these words may come first. Raises `UsageError`, which names the file and the line.
     """
-    offsets: dict[Partition, int] = {}
-    reader = csv.reader(lines)
-    for row in reader:
+    rows: dict[tuple[str, int, str | None], Row] = {}
+    reader = csv.reader(lines, strict=True)
+    while (cells := _next(reader, name)) is not None:
         place = f"{name}, line {reader.line_num}"
-        cells = [cell.strip() for cell in row]
-        if not any(cells) or (not offsets and cells == _HEAD):
+        if not any(cells) or (not rows and cells in (_HEAD, [*_HEAD, _OPERATOR])):
             continue
-        partition, offset = _row(cells, place)
-        if partition in offsets:
-            raise UsageError(f"{place}: {cells[0]} partition {cells[1]} is there twice")
-        offsets[partition] = offset
-    if not offsets:
+        row = _row(cells, place)
+        if rows.setdefault((row.topic, row.partition, row.operator), row) is not row:
+            raise UsageError(f"{place}: {row.topic} partition {row.partition} is there twice")
+    if not rows:
         raise UsageError(f"{name} has no offset. Each line is topic,partition,offset")
-    return offsets
+    return list(rows.values())
 
 
-def _row(cells: list[str], place: str) -> tuple[Partition, int]:
-    if len(cells) != len(_HEAD) or not all(cell.isdecimal() for cell in cells[1:]):
+def _next(reader: Any, name: str) -> list[str] | None:
+    """Return the cells of the next row, None at the end. Raises `UsageError` if it is no CSV."""
+    try:
+        cells: list[str] | None = next(reader, None)
+    except csv.Error as error:
+        raise UsageError(f"{name}, line {reader.line_num}: it is not CSV: {error}") from error
+    return None if cells is None else [cell.strip() for cell in cells]
+
+
+def _row(cells: list[str], place: str) -> Row:
+    numbers = cells[1 : len(_HEAD)]
+    has_operator = len(cells) == len(_HEAD) + 1
+    is_form = len(cells) == len(_HEAD) or has_operator
+    if not is_form or not all(cell.isascii() and cell.isdecimal() for cell in numbers):
         raise UsageError(f"{place}: expected topic,partition,offset, such as orders,0,4711")
-    partition, offset = int(cells[1]), int(cells[2])
+    if not is_topic(cells[0]):
+        raise UsageError(f"{place}: {cells[0][:_SHOWN]} is no name of a topic: {TOPIC_RULE}")
+    if any(len(cell.lstrip("0")) > _DIGITS for cell in numbers):
+        raise UsageError(f"{place}: a number is larger than Kafka has")
+    partition, offset = (int(cell[-_DIGITS:]) for cell in numbers)
     if partition >= 1 << 31 or offset > _MOST:
         raise UsageError(f"{place}: a number is larger than Kafka has")
-    return (cells[0], partition), offset
+    operator = cells[len(_HEAD)] or None if has_operator else None
+    return Row(cells[0], partition, offset, operator, place)

@@ -35,9 +35,6 @@ class Range(NamedTuple):
 Ranges: TypeAlias = Mapping[Partition, Range]
 """Those of the partitions that exist."""
 
-Topics: TypeAlias = Mapping[str, Collection[int]]
-"""The partitions of each topic that exists."""
-
 
 class Problem(NamedTuple):
     """What is in the way of a start at another Kafka: of a position, a transaction or a state.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +14,7 @@ from cpreplicate.core.positions.ranges import (
     clusters_of,
     trouble_of,
 )
+from cpreplicate.core.positions.topics import mirrored
 
 _OFFSETS: tuple[Trouble, ...] = ("beyond-end", "deleted")
 
@@ -39,22 +39,6 @@ class Remedy:
         return not (self.topics or self.clusters or self.is_clamped or self.drops_pending)
 
 
-def renames(held: Positions, topics: Collection[str]) -> dict[str, str]:
-    """Return the new name of each topic that is missing there, if it is plain which one it is.
-
-    That of `orders` is `A.orders` if no other topic there ends with `.orders`. No name is returned
-    that another topic of the checkpoint has or would get.
-    """
-    known = {position.topic for position in held.positions if position.detail is None}
-    found = {}
-    for topic in sorted(known.difference(topics)):
-        matching = [name for name in topics if name.endswith(f".{topic}")]
-        if len(matching) == 1 and matching[0] not in known:
-            found[topic] = matching[0]
-    counts = Counter(found.values())
-    return {topic: name for topic, name in found.items() if counts[name] == 1}
-
-
 def renamed(held: Positions, topics: Mapping[str, str]) -> Positions:
     """Return the positions with new names of topics."""
     positions = (
@@ -73,10 +57,10 @@ def remedy(
 ) -> Remedy:
     """Return what solves the problems that were found of a checkpoint.
 
-    `ranges` has those of the topics that `renames` returns, too. A clamp is refused where a
+    `ranges` has those of the topics that `mirrored` returns, too. A clamp is refused where a
     partition is missing: then positions that do not exist stay unsolved.
     """
-    names = renames(held, topics)
+    names = mirrored(held, topics)
     after = {
         position: trouble
         for position in checkable(renamed(held, names), servers)

@@ -17,12 +17,12 @@ from cpreplicate.core.positions.offsets import Partition
 from cpreplicate.core.positions.ranges import (
     Problem,
     Ranges,
-    Topics,
     checkable,
     partitions_of,
     problems,
 )
-from cpreplicate.core.positions.remedies import Remedy, remedy, renamed, renames
+from cpreplicate.core.positions.remedies import Remedy, remedy, renamed
+from cpreplicate.core.positions.topics import Topics, mirrored
 from cpreplicate.errors import MetadataError, NotAtKafka
 from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_in
 from cpreplicate.protocol.checkpoint_record import read_record
@@ -160,7 +160,7 @@ def check(replica: Replica, names: Sequence[str], kafka: KafkaAsked) -> KafkaChe
 def listed(kafka: Kafka, held: Sequence[Positions]) -> Listing:
     """Return what a Kafka holds of the partitions of some checkpoints, also under new names."""
     topics = kafka.topics()
-    both = (each for one in held for each in (one, renamed(one, renames(one, topics))))
+    both = (each for one in held for each in (one, renamed(one, mirrored(one, topics))))
     partitions = {partition for one in both for partition in partitions_of(one)}
     return Listing(topics, kafka.ranges(sorted(partitions), topics))
 

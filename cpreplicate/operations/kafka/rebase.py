@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,6 +29,7 @@ from cpreplicate.core.positions.kafka import Split
 from cpreplicate.core.positions.kafka_rewrite import Changes
 from cpreplicate.core.positions.model import PendingTransaction, Position, Positions
 from cpreplicate.core.positions.offsets import Choice, Move, unchanged
+from cpreplicate.core.positions.topics import Topics, refuse_mistakes, refuse_unknown
 from cpreplicate.core.restore import PathSpeller
 from cpreplicate.core.start import Starting, starting
 from cpreplicate.core.tables import Lengths
@@ -57,7 +58,8 @@ class RebaseRequest:
     """What to derive from a checkpoint of a replica, by default the newest one.
 
     `choice` returns the new offsets. `topics` maps old names to new ones, `servers` the clusters of
-    a DynamicKafkaSource to their new bootstrap servers. `name` is that of the derived checkpoint
+    a DynamicKafkaSource to their new bootstrap servers. `there` returns the topics of the Kafka
+    where the job is to start, if it is asked. `name` is that of the derived checkpoint
     behind `rebased/`. With `dry_run`, nothing is written.
     """
 
@@ -67,6 +69,7 @@ class RebaseRequest:
     choice: Choice = unchanged
     topics: Mapping[str, str] = field(default_factory=dict)
     servers: Mapping[str, str] = field(default_factory=dict)
+    there: Callable[[], Topics] | None = None
     drops_pending: bool = False
     lock_wait: float = 0.0
     side: Side = field(default=Side())
@@ -219,8 +222,11 @@ def _planned(replica: Replica, state: State, request: RebaseRequest, notify: Not
     found = positions_of(file, replica.side)
     assert found is not None, "it is returned wherever it is asked for"
     held = found.found
-    moves = request.choice([_renamed(position, request.topics) for position in held.positions])
+    if request.topics:
+        refuse_mistakes(request.topics, held, None if request.there is None else request.there())
+    moves = request.choice([_renamed(each, request.topics, found.names) for each in held.positions])
     plan = rebasing(file, replica, name, _Changes(moves, request))
+    refuse_unknown(request.topics, held)  # behind what could not be read
     if plan.is_empty:
         raise Refused(
             f"{replica.uri_of(base)} holds nothing that would change. Nothing was written."
@@ -274,8 +280,9 @@ def _name(asked: str | None, base: str, replica: Replica, state: State) -> str:
     return name
 
 
-def _renamed(position: Position, topics: Mapping[str, str]) -> Move:
-    return Move(position, topics.get(position.topic, position.topic))
+def _renamed(position: Position, topics: Mapping[str, str], names: Mapping[str, str]) -> Move:
+    topic = topics.get(position.topic, position.topic)
+    return Move(position, topic, name=names.get(position.operator))
 
 
 class _Changes:

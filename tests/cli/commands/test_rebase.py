@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cpreplicate.cli.commands.replication import cli
-from cpreplicate.errors import NotThere
+from cpreplicate.errors import NotThere, UsageError
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import ExecutionOptions
@@ -96,6 +96,7 @@ def test_a_dry_run_and_a_forgotten_checkpoint_say_so(replica):
         (["--forget", "chk-1-1", "--drop-pending"], "takes no change, --checkpoint or --name"),
         (["--positions", "clamp"], "needs --kafka"),
         (["--positions", "group:orders"], "needs --kafka"),
+        (["--positions", "group:"], "needs the name of a consumer group"),
         (["--positions", "/nowhere.csv"], "cannot be read"),
         (["--rename-topic", "orders"], "expected OLD=NEW"),
         (["--rename-topic", "a=b", "--rename-topic", "a=c"], "each OLD once"),
@@ -106,6 +107,26 @@ def test_a_mistake_is_refused_before_anything_is_read(replica, arguments, messag
     text = result.output + str(result.exception)
     assert message in text
     assert not (replica / "rebased").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "exit_code"),
+    [
+        ("\ufefftopic,partition,offset\norders,0,5\n", 0),  # as Excel writes it
+        ("orders,0,5,Source: orders\n", 0),
+        ("orders,0," + "9" * 6000, UsageError.exit_code),
+        ("x" * 200_000 + ",0,5", UsageError.exit_code),
+        ("order,0,5", UsageError.exit_code),
+    ],
+)
+def test_a_file_of_offsets_is_read_or_is_the_mistake_of_who_wrote_it(
+    replica, tmp_path, text, exit_code
+):
+    file = tmp_path / "offsets.csv"
+    file.write_text(text)
+    result = shown("rebase", replica, "--positions", file, "--dry-run")
+    assert result.code == exit_code, result.message
+    assert len(result.message) < 2000
 
 
 def test_no_value_of_the_properties_of_kafka_is_in_a_message(replica, tmp_path):

@@ -3,17 +3,17 @@
 import pytest
 
 from cpreplicate.core.positions.model import Position
-from cpreplicate.core.positions.offsets import Move, as_given, looked_up, parse
+from cpreplicate.core.positions.offsets import Move, as_given, as_rows, looked_up, parse
 from cpreplicate.errors import Refused, UsageError
 
 ORDERS = Position("op", "orders", 0, 307)
 
 
 def test_lines_with_or_without_a_head_are_read():
-    wanted = {("orders", 0): 4711, ("A.pay-ments_1", 3): 0}
-    lines = ["orders,0,4711", "", " A.pay-ments_1 , 3 ,0"]
-    assert parse(lines, "o.csv") == wanted
-    assert parse(["topic,partition,offset", *lines], "o.csv") == wanted
+    wanted = [("orders", 0, 4711, None), ("A.pay-ments_1", 3, 0, "op")]
+    lines = ["orders,0,4711", "", " A.pay-ments_1 , 3 ,0, op "]
+    for head in [], ["topic,partition,offset"], ["topic,partition,offset,operator"]:
+        assert [row[:4] for row in parse([*head, *lines], "o.csv")] == wanted
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,13 @@ def test_lines_with_or_without_a_head_are_read():
         "orders,0",
         "orders,0,-1",
         "orders,x,1",
-        "orders,0,1,2",
+        "orders,0,1,op,2",
+        "orders,٣,1",
+        "a b,0,1",
+        "..,0,1",
+        "orders,0," + "9" * 6000,
+        "x" * 200_000 + ",0,5",
+        '"orders,0,5',
         "orders,0,1e3",
         "orders,²,1",
         f"orders,0,{1 << 63}",
@@ -43,6 +49,28 @@ def test_a_partition_that_is_there_twice_is_refused():
 def test_a_file_without_offsets_is_refused(lines):
     with pytest.raises(UsageError, match="no offset"):
         parse(lines, "o.csv")
+
+
+def test_a_partition_that_two_sources_read_needs_the_operator_in_its_line():
+    two = [Move(ORDERS, "orders", name="a"), Move(ORDERS._replace(operator="other"), "orders")]
+    with pytest.raises(UsageError, match=r"line 1.* held 2 times.* by op, other\..* fourth column"):
+        as_rows(parse(["orders,0,9"], "o.csv"))(two)
+    with pytest.raises(UsageError, match=r"line 1.* exactly one operator of this name"):
+        as_rows(parse(["orders,0,9,b"], "o.csv"))(two)
+    with pytest.raises(UsageError, match=r"line 2.* there twice"):
+        as_rows(parse(["orders,0,9,a", "orders,0,9,op"], "o.csv"))(two)
+    given = as_rows(parse(["orders,0,9,a", "orders,0,7,other"], "o.csv"))(two)
+    assert [move.offset for move in given] == [9, 7]
+    with pytest.raises(Refused, match="held 2 times"):  # a group has one offset for both
+        looked_up(lambda _partitions: {("orders", 0): 9})(two)
+
+
+def test_a_line_of_a_partition_that_is_not_in_the_checkpoint_or_not_there_is_named():
+    moves = [Move(ORDERS, "orders")]
+    with pytest.raises(UsageError, match=r"line 2.* does not hold"):
+        as_rows(parse(["orders,0,9", "order,0,9"], "o.csv"))(moves)
+    with pytest.raises(UsageError, match=r"line 1.* is not at --kafka"):
+        as_rows(parse(["orders,0,9"], "o.csv"), {"orders": [1]})(moves)
 
 
 def test_offsets_are_of_topics_by_their_new_name():

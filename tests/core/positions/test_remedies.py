@@ -5,12 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-import pytest
-
 from cpreplicate.core.positions.model import PendingTransaction, Position, Positions, Unread
 from cpreplicate.core.positions.offsets import Move, Partition
 from cpreplicate.core.positions.ranges import Range, clamped, problems
-from cpreplicate.core.positions.remedies import Remedy, remedy, renamed, renames
+from cpreplicate.core.positions.remedies import Remedy, remedy, renamed
 
 SERVERS = "b:9092"
 PENDING = PendingTransaction("sink", "tx-0-3", 70, 0, 3)
@@ -28,22 +26,6 @@ def made(state: Positions, ranges) -> Remedy:
     topics = {topic for topic, _ in ranges}
     found = list(problems(state, ranges, topics, servers=SERVERS))
     return remedy(state, found, ranges, topics, SERVERS)
-
-
-@pytest.mark.parametrize(
-    ("known", "there", "names"),
-    [
-        (["orders"], ["A.orders"], {"orders": "A.orders"}),
-        (["orders"], ["orders", "A.orders"], {}),  # it is there
-        (["orders"], ["A.orders", "B.orders"], {}),  # which one?
-        (["orders"], ["Aorders", "orders.A"], {}),
-        (["orders", "A.orders"], ["A.orders"], {}),  # two topics would become one
-        (["orders", "eu.orders"], ["A.eu.orders"], {}),
-        (["orders", "eu"], ["A.orders", "A.eu"], {"orders": "A.orders", "eu": "A.eu"}),
-    ],
-)
-def test_a_missing_topic_gets_the_only_name_that_ends_with_it(known, there, names):
-    assert renames(held(*(at(1, topic) for topic in known)), there) == names
 
 
 def test_nothing_is_changed_where_nothing_is_in_the_way():

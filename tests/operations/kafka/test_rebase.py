@@ -250,7 +250,20 @@ def test_an_offset_of_a_partition_that_is_not_there_is_refused(replica):
 
 def test_what_changes_nothing_is_refused(replica):
     with pytest.raises(Refused, match="nothing that would change"):
-        rebased(replica, topics={"payments": "A.payments"})
+        rebased(replica, topics={"orders": "orders"})
+
+
+@pytest.mark.parametrize("names", [{"payments": "A.payments"}, {"orders": "a b"}])
+def test_a_rename_that_does_not_fit_the_checkpoint_is_refused(replica, names):
+    with pytest.raises(UsageError):
+        rebased(replica, topics=names)
+    assert not (replica / "rebased").exists()
+
+
+def test_a_new_name_is_one_of_the_kafka_that_is_asked(replica):
+    with pytest.raises(UsageError, match="no topic has the new name"):
+        rebased(replica, topics={"orders": "A.ordres"}, there=lambda: {"A.orders": [0]})
+    rebased(replica, topics={"orders": "A.orders"}, there=lambda: {"A.orders": [0]})
 
 
 def test_a_dry_run_writes_nothing(replica):
