@@ -9,6 +9,7 @@ import json
 import math
 import socket
 import time
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -55,13 +56,13 @@ def parse(data: bytes | None) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) else {}
 
 
-def word(fields: dict[str, Any], name: str) -> str:
+def word(fields: Mapping[str, Any], name: str) -> str:
     """Return a field as one short word that is safe to print on a terminal."""
     text = str(fields.get(name, "unknown"))[:64]
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def seconds(fields: dict[str, Any], name: str) -> float | None:
+def seconds(fields: Mapping[str, Any], name: str) -> float | None:
     """Return a field of seconds since the epoch, None if it is absent or malformed."""
     try:
         value = float(fields.get(name))  # type: ignore[arg-type]  # anything may be in the file
@@ -70,7 +71,7 @@ def seconds(fields: dict[str, Any], name: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def clock_of(fields: dict[str, Any], name: str) -> str:
+def clock_of(fields: Mapping[str, Any], name: str) -> str:
     """Return a field of seconds since the epoch as people read it."""
     return clock(seconds(fields, name))
 

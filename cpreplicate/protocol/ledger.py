@@ -280,6 +280,19 @@ class _Written(Container[str]):
         return isinstance(path, str) and path in self.files and self.files[path].written
 
 
+@dataclass
+class Examined:
+    """A replica and its state, as who holds its lease has just examined it."""
+
+    replica: Replica
+    state: State
+
+    @lazy
+    def ledger(self) -> Ledger:
+        """What manifests and journals record, read when it is first asked for."""
+        return Ledger(self.replica, self.state)
+
+
 def _unlisted(state: State, manifests: Mapping[str, Manifest]) -> list[Texts]:
     """Return the paths of the committed checkpoints that no manifest describes.
 

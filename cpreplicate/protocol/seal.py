@@ -6,7 +6,7 @@ A sealed replica is not synced, watched or swept any more.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from cpreplicate.core.placement import OWN, is_checkpoint
@@ -14,6 +14,7 @@ from cpreplicate.errors import Sealed
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.storage import FileStatus
 
 NAME = "sealed"
 _MOST_OPERATORS = 1_000  # more would not fit into a small file, and prove no more
@@ -25,11 +26,13 @@ class Seal(NamedTuple):
     `checkpoint` is the one that was promoted, "unknown" if the seal is damaged. `modified` is when
     it was sealed, by the storage's clock, or that of the run if the storage does not date files.
     `operators` are the ids of those of the checkpoint, none in a seal of version 0.3.0 or earlier.
+    `described` is by whom, when and for which checkpoint it was made.
     """
 
     checkpoint: str
     modified: float
     operators: frozenset[str] = frozenset()
+    described: str = ""
 
 
 def seal_uri(replica: Replica) -> str:
@@ -42,8 +45,10 @@ def is_sealed(replica: Replica) -> bool:
     return replica.storage.stat(seal_uri(replica)) is not None
 
 
-def seal(replica: HeldReplica, checkpoint: str, operators: Iterable[str] = ()) -> None:
+def seal(replica: HeldReplica, checkpoint: str, operators: Iterable[str] = ()) -> Seal:
     """Seal a replica for a job that starts from `checkpoint`. Renew a seal that is there.
+
+    Returns the seal as `read` does.
 
     The ids of its `operators` identify that job when it has deleted the checkpoint. Raises
     `LeaseHeld` if the lease is lost, also if that was found only afterwards.
@@ -56,6 +61,7 @@ def seal(replica: HeldReplica, checkpoint: str, operators: Iterable[str] = ()) -
     }
     replica.storage.put(seal_uri(replica), lambda: [json_files.encoded(fields)])
     replica.lease.check()
+    return _seal_of(fields, replica.storage.stat(seal_uri(replica)))
 
 
 def remove(replica: HeldReplica) -> None:
@@ -65,14 +71,20 @@ def remove(replica: HeldReplica) -> None:
 
 def read(replica: Replica) -> Seal | None:
     """Return the seal, or None if there is none."""
-    status = replica.storage.stat(seal_uri(replica))
     fields = _fields(replica)
-    if status is None or fields is None:
-        return None
-    made = status.dated or json_files.seconds(fields, "sealed") or 0.0
+    status = None if fields is None else replica.storage.stat(seal_uri(replica))
+    return None if fields is None or status is None else _seal_of(fields, status)
+
+
+def _seal_of(fields: Mapping[str, Any], status: FileStatus | None) -> Seal:
+    dated = None if status is None else status.dated
     recorded = fields.get("operators")
-    operators = recorded if isinstance(recorded, list) else ()
-    return Seal(json_files.word(fields, "checkpoint"), made, frozenset(map(str, operators)))
+    return Seal(
+        json_files.word(fields, "checkpoint"),
+        dated or json_files.seconds(fields, "sealed") or 0.0,
+        frozenset(map(str, recorded if isinstance(recorded, list) else ())),
+        _described(fields),
+    )
 
 
 def promoted(replica: Replica) -> str | None:
@@ -110,8 +122,10 @@ def refuse_sealed(replica: Replica) -> None:
 def describe(replica: Replica) -> str | None:
     """Return by whom, when and for which checkpoint a replica was sealed, or None if it is not."""
     fields = _fields(replica)
-    if fields is None:
-        return None
+    return None if fields is None else _described(fields)
+
+
+def _described(fields: Mapping[str, Any]) -> str:
     user = f"{json_files.word(fields, 'owner')}@{json_files.word(fields, 'host')}"
     time, checkpoint = json_files.clock_of(fields, "sealed"), json_files.word(fields, "checkpoint")
     return f"by {user} at {time} for {checkpoint}"

@@ -25,11 +25,12 @@ def test_a_seal_is_read_as_it_was_written(replica):
     assert not seal.is_sealed(replica)
     assert seal.read(replica) is None
     assert seal.describe(replica) is None
-    seal.seal(replica, "chk-7", ["b1", "a0"])
+    made = seal.seal(replica, "chk-7", ["b1", "a0"])
     assert seal.is_sealed(replica)
     fields, status = content(replica), replica.storage.stat(seal.seal_uri(replica))
-    assert seal.read(replica) == Seal("chk-7", status.modified, frozenset({"a0", "b1"}))
     described = seal.describe(replica)
+    assert made == Seal("chk-7", status.modified, frozenset({"a0", "b1"}), described)
+    assert seal.read(replica) == made
     assert described.startswith(f"by {fields['owner']}@{fields['host']} at ")
     assert described.endswith(" for chk-7")
 

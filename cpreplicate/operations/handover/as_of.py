@@ -8,32 +8,39 @@ from collections.abc import Iterator, Mapping
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.change.change import some
 from cpreplicate.protocol import census, json_files, seal
+from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
 
 _NEAREST = 3  # points that an error names
 
 
-def asked(replica: Replica, checkpoint: str | None, as_of: float | None) -> str | None:
+def asked(
+    replica: Replica, state: State | None, checkpoint: str | None, as_of: float | None
+) -> str | None:
     """Return the name of the checkpoint to promote, None for the newest one.
 
-    `as_of` is a time in seconds since the epoch: the newest checkpoint that was completed by then
-    is taken. Raises `NotThere` if there is none, and `Refused` if the replica is sealed for another
-    one.
+    `state` is as it was examined, None if the replica is sealed. `as_of` is a time in seconds since
+    the epoch: the newest checkpoint that was completed by then is taken. Raises `NotThere` if there
+    is none, and `Refused` if the replica is sealed for another one.
     """
     if checkpoint is not None and as_of is not None:
         raise UsageError(
             "a checkpoint and a time are given, which both choose one. Give one of them"
         )
-    name = checkpoint if as_of is None else _completed_by(as_of, replica)
-    reason = seal.reason_against(replica, name)
+    name = checkpoint if as_of is None else _completed_by(as_of, replica, _census(replica, state))
+    reason = seal.reason_against(replica, name) if state is None else None
     if reason is not None:
         raise Refused(reason)
     return name
 
 
-def warnings_of_newer(replica: Replica, name: str) -> Iterator[str]:
-    """Yield what the operator should know if a checkpoint is promoted that is not the newest."""
-    ordered = census.take(replica).own
+def warnings_of_newer(replica: Replica, state: State | None, name: str) -> Iterator[str]:
+    """Yield what the operator should know if a checkpoint is promoted that is not the newest.
+
+    `state` is as of `asked`.
+    """
+    ordered = _census(replica, state).own
     newer = ordered[: ordered.index(name)] if name in ordered else []
     if newer:
         yield (
@@ -43,9 +50,12 @@ def warnings_of_newer(replica: Replica, name: str) -> Iterator[str]:
         )
 
 
-def _completed_by(time: float, replica: Replica) -> str:
+def _census(replica: Replica, state: State | None) -> Census:
+    return census.take(replica) if state is None else state.census
+
+
+def _completed_by(time: float, replica: Replica, found: Census) -> str:
     """Return the checkpoint that was completed last at or before a time, to the second."""
-    found = census.take(replica)
     dated = ((name, found.completed(name)) for name in found.own)
     completed = {name: at for name, at in dated if at is not None}
     reached = [name for name in completed if math.floor(completed[name]) <= time]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cpreplicate.core import restore
 from cpreplicate.core.closure import closure
@@ -37,10 +37,12 @@ from cpreplicate.operations.verify.verify import NOTHING, Sample, Verification, 
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.lease import acquire
+from cpreplicate.protocol.ledger import Examined
 from cpreplicate.protocol.readiness import held, unready, unready_sealed
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.protocol.source import read_metadata
+from cpreplicate.protocol.seal import Seal
+from cpreplicate.protocol.source import MetadataFile, read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Transient
 
@@ -60,7 +62,8 @@ class PromoteRequest:
     ahead, unless that was `seen` before. More than `max_lag` seconds are refused, unless the
     replica is promoted already: its job is started all the same. So is a source that holds no
     checkpoint any more, without `allow_older` or a checkpoint that is asked for. The JobManagers
-    `clusters` are asked then for the savepoint with which its job was stopped.
+    `clusters` are asked then for the savepoint with which its job was stopped. `is_synced`: the
+    caller has just replicated into it, so it is a replica, and is examined under the lease only.
     """
 
     replica: str
@@ -78,6 +81,7 @@ class PromoteRequest:
     max_lag: float | None = None
     allow_older: bool = False
     clusters: tuple[FlinkRest, ...] = ()
+    is_synced: bool = False
 
     @property
     def is_chosen(self) -> bool:
@@ -119,14 +123,19 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
     sealed one was promoted with is not there any more.
     """
     replica = Replica(request.replica, request.side)
-    refuse_no_replica(replica.root, replica.side)
-    _refuse_unready(replica, request)  # before a lease is written where no replica is
-    seen = request.seen or source_of(replica, request.source)
+    before = None
+    if not request.is_synced:  # before a lease is written where no replica is
+        refuse_no_replica(replica.root, replica.side)
+        before = _refuse_unready(replica, request)
+    marker = None if before is None else before.marker
+    seen = request.seen or source_of(replica, request.source, marker)
+    sealed = None
     with _leased(replica, request, notify) as held:
-        state = _refuse_unready(replica, request)
-        strays = _strays(replica, state) if state is not None else ()
-        verification, checked = _verified(replica, state, request, notify)
-        found = _found(replica, verification, checked, seen, strays, request.dry_run)
+        state = _refuse_unready(replica, request, before)
+        known = None if state is None else Examined(replica, state)
+        strays = () if known is None else _strays(known)
+        verification, checked = _verified(replica, known, request, notify)
+        found = _found(replica, state, verification, checked, seen, strays, request.dry_run)
         if not verification.restorable:
             name, is_asked = found.checkpoint, request.with_positions
             return replace(found, positions=positions_in(replica, name) if is_asked else None)
@@ -140,8 +149,9 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
         if held is None:
             _try(replica, state, found.checkpoint)
         elif state is not None:
-            _seal(held, found.checkpoint, notify)
-    return _with_start(found, replica, request)
+            sealed = _seal(held, state, found.checkpoint, notify)
+    sealed = sealed or _sealed_before(replica, found.checkpoint)
+    return _with_start(found, sealed, replica, state, request)
 
 
 def _as_it_ended(behind: Behind, name: str, replica: Replica, state: State) -> Behind:
@@ -156,6 +166,7 @@ def _refuse_to_go_back(found: Promotion, replica: Replica, request: PromoteReque
 
 def _found(
     replica: Replica,
+    state: State | None,
     verification: Verification,
     checked: KafkaCheck | None,
     seen: SourceSeen,
@@ -167,7 +178,7 @@ def _found(
         verification,
         verification.checkpoint,
         None,
-        seal.describe(replica),
+        seal.describe(replica) if state is None else None,
         (*strays, *(checked.warnings if checked is not None else ())),
         kafka=checked,
         behind=seen.behind(verification.checkpoint_id, verification.completed),
@@ -210,35 +221,52 @@ def _absolute(replica: Replica) -> RelocateRequest:
     return RelocateRequest(replica.root, "absolute")
 
 
-def _seal(replica: HeldReplica, name: str, notify: Notify) -> None:
-    relocate_held(replica, [name], _absolute(replica))
-    operators = read_metadata(replica.uri_of(name), replica.side).metadata.operators
-    seal.seal(replica, name, (operator.id for operator in operators))
-    notify(f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`")
+class _Sealed(NamedTuple):
+    """A checkpoint and the seal for it; of a dry run, that may be None."""
+
+    file: MetadataFile
+    seal: Seal | None
 
 
-def _with_start(found: Promotion, replica: Replica, request: PromoteRequest) -> Promotion:
-    """Return a promotion with how a job is started from the replica, as it is or would be."""
-    name = found.checkpoint
+def _seal(replica: HeldReplica, state: State, name: str, notify: Notify) -> _Sealed:
+    relocate_held(replica, [name], _absolute(replica), state)
     file = read_metadata(replica.uri_of(name), replica.side)
-    made = seal.read(replica)
+    made = seal.seal(replica, name, (operator.id for operator in file.metadata.operators))
+    notify(f"sealed {replica.root}: sync, watch and sweep refuse it until `cpreplicate unseal`")
+    return _Sealed(file, made)
+
+
+def _sealed_before(replica: Replica, name: str) -> _Sealed:
+    return _Sealed(read_metadata(replica.uri_of(name), replica.side), seal.read(replica))
+
+
+def _with_start(
+    found: Promotion,
+    sealed: _Sealed,
+    replica: Replica,
+    state: State | None,
+    request: PromoteRequest,
+) -> Promotion:
+    """Return a promotion with how a job is started from the replica, as it is or would be."""
+    name, (file, made) = found.checkpoint, sealed
     # the time of the seal: the same for the same promotion, another one after it was unsealed
     nonce = int(made.modified) if made is not None else NEVER_SEALED
-    warnings = (*_of_packs(replica, file.metadata), *as_of.warnings_of_newer(replica, name))
+    warnings = (*_of_packs(replica, file.metadata), *as_of.warnings_of_newer(replica, state, name))
     return replace(
         found,
         starting=starting(file.metadata, replica.uri_of(name), nonce),
-        sealed=seal.describe(replica),
+        sealed=None if made is None else made.described,
         warnings=(*found.warnings, *warnings),
         positions=positions_of(file, replica.side, is_listed=request.with_positions),
     )
 
 
 def _verified(
-    replica: Replica, state: State | None, request: PromoteRequest, notify: Notify
+    replica: Replica, known: Examined | None, request: PromoteRequest, notify: Notify
 ) -> tuple[Verification, KafkaCheck | None]:
     """Choose the checkpoint and verify it. At a Kafka, only one that can be restored is checked."""
-    asked = as_of.asked(replica, request.checkpoint, request.as_of)
+    state = None if known is None else known.state
+    asked = as_of.asked(replica, state, request.checkpoint, request.as_of)
     checked = None
     if request.kafka is not None and asked is None and state is not None:
         names = [each.name for each in state.committed]
@@ -246,7 +274,7 @@ def _verified(
         assert checked.chosen is not None, "else it raises"
         asked = checked.chosen.checkpoint
     verification = verify(
-        request.replica, asked, request.content, notify, request.side, request.execution
+        request.replica, asked, request.content, notify, request.side, request.execution, known
     )
     if request.kafka is not None and checked is None and verification.restorable:
         checked = kafka_check.check(replica, [verification.checkpoint], request.kafka)
@@ -268,13 +296,14 @@ def _leased(
     yield None
 
 
-def _strays(replica: Replica, state: State) -> tuple[str, ...]:
+def _strays(known: Examined) -> tuple[str, ...]:
     """Return warnings of files of others, also that they could not be looked for.
 
     That must not stop a promotion, which is urgent.
     """
+    replica = known.replica
     try:
-        return _of_strays(replica, orphans.strays(replica, state))
+        return _of_strays(replica, orphans.strays(replica, known.state, known.ledger))
     except Transient:
         raise
     except (Refused, OSError) as error:
@@ -311,18 +340,24 @@ def _of_packs(replica: Replica, metadata: Metadata) -> tuple[str, ...]:
     return (*restore.warnings_of_packs(metadata), stay)
 
 
-def _refuse_unready(replica: Replica, request: PromoteRequest) -> State | None:
+def _refuse_unready(
+    replica: Replica, request: PromoteRequest, former: State | None = None
+) -> State | None:
     """Return the state of a replica that may be promoted, or None if it is sealed already.
 
-    A job may write into a sealed replica. To print again how it is started changes nothing.
+    What is the same as at a `former` examination is not read again. A job may write into a sealed
+    replica. To print again how it is started changes nothing.
     """
-    sealed = seal.read(replica)
+    sealed = seal.read(replica) if former is None else None
+    state = None if sealed is not None else orphans.read(replica, former)
+    if state is not None and seal.NAME in state.own:  # since the former examination
+        sealed = seal.read(replica)
     if sealed is not None:
         reason = unready_sealed(replica, sealed)
         if reason is not None:
             raise reason.error
         return None
-    state = orphans.examine(replica)
+    assert state is not None, "it is read unless there is a seal"
     reason = unready(replica, held(replica, state), request.checkpoint)
     if reason is not None:
         raise reason.error

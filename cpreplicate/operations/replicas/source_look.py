@@ -167,13 +167,13 @@ class SourceSeen(NamedTuple):
         return Behind(self.source, self.look.beside(checkpoint_id), own, self.now)
 
 
-def source_of(replica: Replica, side: Side | None) -> SourceSeen:
+def source_of(replica: Replica, side: Side | None, marker: Marker | None = None) -> SourceSeen:
     """Ask the source that a replica records, for seconds at most. Without a side it is not asked.
 
-    Why there is no answer is in the result.
+    The marker is read if it is not given. Why there is no answer is in the result.
     """
     try:
-        source = recorded_source(read_marker(replica.side, replica.root))
+        source = recorded_source(marker or read_marker(replica.side, replica.root))
     except Refused as error:
         return SourceSeen(None, SourceLook(None, str(error), False), time.time())
     if source is None:

@@ -164,23 +164,26 @@ def _of_these(paths: Collection[str], columns: Iterable[Texts]) -> Iterator[list
             yield chosen(asked, rows_of(asked, column) >= 0).to_pylist()
 
 
-def examine(replica: Replica) -> State:
-    """Return the state of a replica that upkeep may change.
+def examine(replica: Replica, former: State | None = None) -> State:
+    """Return the state of a replica that upkeep may change; `former` is as of `read`.
 
     Raises `Refused` if others keep checkpoints there, or a `_metadata` cannot be read. Raises
     `NotThere` if nothing is there, `Transient` if the storage cannot be reached.
     """
-    state = read(replica)
+    state = read(replica, former)
     if state.is_empty:
         raise nothing_there(replica)
     ownership.refuse_foreign(state, replica)
     return state
 
 
-def read(replica: Replica) -> State:
-    """Return the state of a directory. Raise `Refused` if a `_metadata` cannot be read."""
+def read(replica: Replica, former: State | None = None) -> State:
+    """Return the state of a directory. Raise `Refused` if a `_metadata` cannot be read.
+
+    What is the same as at a `former` examination is not read again: see `replica_state.examine`.
+    """
     try:
-        return replica_state.examine(replica)
+        return replica_state.examine(replica, former)
     except Transient:
         raise
     except (OSError, MetadataError) as error:
@@ -207,21 +210,23 @@ def refuse_unrecorded_files(replica: Replica, state: State) -> None:
         raise Refused(_of_others(replica, found))
 
 
-def strays(replica: Replica, state: State) -> list[str]:
+def strays(replica: Replica, state: State, ledger: Ledger | None = None) -> list[str]:
     """Return the files that cpreplicate did not record: a job may write its checkpoints here.
 
     In an adopted directory, these are only files newer than the newest checkpoint. What a
     checkpoint references that `--adopt` accepted is not among them.
     """
-    tree, unrecorded = _unrecorded_in(replica, state)
+    tree, unrecorded = _unrecorded_in(replica, state, ledger)
     if state.marker is not None and state.marker.adopted:
         return _newer(state, unrecorded, tree)
     return unrecorded
 
 
-def _unrecorded_in(replica: Replica, state: State) -> tuple[Tree, list[str]]:
+def _unrecorded_in(
+    replica: Replica, state: State, ledger: Ledger | None = None
+) -> tuple[Tree, list[str]]:
     tree = tree_of(replica, needed.needed(replica, state))
-    return tree, _unrecorded(tree, Ledger(replica, state).written)
+    return tree, _unrecorded(tree, (ledger or Ledger(replica, state)).written)
 
 
 def _unrecorded(tree: Tree, written: Container[str]) -> list[str]:

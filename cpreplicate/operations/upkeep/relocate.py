@@ -31,8 +31,8 @@ from cpreplicate.operations.change.change import Change, opened, refuse_links, s
 from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans, unpack
 from cpreplicate.operations.upkeep.unpack import PackedFiles, Unpacked, Unpacker, Unpacking
-from cpreplicate.protocol import publication
-from cpreplicate.protocol.digest import digest_of
+from cpreplicate.protocol import publication, seal
+from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.readiness import no_checkpoint
 from cpreplicate.protocol.replica import Replica
@@ -112,6 +112,12 @@ class _Work:
     has_packs: bool
     completed: float | None
 
+    @property
+    def digest(self) -> Digest | None:
+        """The digest of the `_metadata` as it was read, None if it was too long to be kept."""
+        data = self.file.in_memory
+        return None if data is None else digest_of([data])
+
     def rewritten(self) -> Iterator[bytes]:
         mode = self.spelling.mode
         rewriter: PathRewriter = PathSpeller(self.closure, self.layout, self.root, mode)
@@ -145,13 +151,16 @@ def relocate(request: RelocateRequest, notify: Notify) -> Relocation:
 
 
 def relocate_held(
-    replica: HeldReplica, names: Sequence[str], request: RelocateRequest
+    replica: HeldReplica, names: Sequence[str], request: RelocateRequest, former: State
 ) -> Relocation:
     """Rewrite checkpoints as `relocate` does, under a lease that the caller holds.
 
-    Files that cpreplicate did not record do not stop it: it deletes none of them.
+    The directory is examined again: of what is the same as at a `former` examination, only the
+    listings are new. Files that cpreplicate did not record do not stop it: it deletes none of them.
     """
-    state = orphans.examine_unsealed(replica)
+    state = orphans.examine(replica, former)
+    if seal.NAME in state.own:
+        seal.refuse_sealed(replica)
     change = Change(replica, state, replica.lease, lambda _line: None, threads(replica))
     return _relocate(change, names, request)
 
@@ -161,7 +170,7 @@ def would_rewrite(
 ) -> list[str]:
     """Return which of the checkpoints `relocate_held` would rewrite. Raises as it does."""
     work = _prepare(replica, state, names, request)
-    return [checkpoint.name for checkpoint in work if not _is_written(replica, checkpoint)]
+    return [checkpoint.name for checkpoint in work if not _is_spelled(replica, checkpoint)]
 
 
 def _relocate(change: Change, names: Sequence[str] | None, request: RelocateRequest) -> Relocation:
@@ -171,10 +180,12 @@ def _relocate(change: Change, names: Sequence[str] | None, request: RelocateRequ
     unpacker = Unpacker(unpacking, change) if unpacking is not None else None
     if unpacker is not None:
         unpacker.write(request.execution)
-    changed = _rewrite_all(work, replica)
-    for checkpoint in work:
-        replica.storage.delete(replica.uri_of(_way_back(checkpoint.name)))
-    replica.storage.rmdir(replica.uri_of(BEFORE_RELOCATE))
+    is_left = uri.name(BEFORE_RELOCATE) in change.state.own  # by a run that died
+    changed = _rewrite_all(work, replica, is_left)
+    if changed or is_left:
+        for checkpoint in work:
+            replica.storage.delete(replica.uri_of(_way_back(checkpoint.name)))
+        replica.storage.rmdir(replica.uri_of(BEFORE_RELOCATE))
     unpacked = unpacker.finish() if unpacker is not None else Unpacked()
     moved = {root for checkpoint in work for root in checkpoint.layout.roots} - {replica.root}
     return Relocation(
@@ -187,12 +198,17 @@ def _relocate(change: Change, names: Sequence[str] | None, request: RelocateRequ
     )
 
 
-def _rewrite_all(work: Sequence[_Work], replica: HeldReplica) -> list[str]:
-    """Replace each `_metadata` that changes, and read it back. Return the names of these."""
-    changed = [checkpoint for checkpoint in work if not _is_written(replica, checkpoint)]
+def _rewrite_all(work: Sequence[_Work], replica: HeldReplica, is_left: bool) -> list[str]:
+    """Replace each `_metadata` that changes, and read it back. Return the names of these.
+
+    `is_left`: a run that died may have left ways back.
+    """
+    changed = [checkpoint for checkpoint in work if not _is_spelled(replica, checkpoint)]
+    respelled = {}
     for checkpoint in reversed(changed):  # the oldest first, so that the newest has the latest time
-        _keep_way_back(replica, checkpoint.name)
-        _replace(replica, checkpoint.name, checkpoint.rewritten)
+        former = _keep_way_back(replica, checkpoint)
+        _replace(replica, checkpoint.name, checkpoint.rewritten, former)
+        respelled[checkpoint.name] = _Respelled(former, digest_of(checkpoint.rewritten()))
     if wrong := [checkpoint.name for checkpoint in changed if not _is_written(replica, checkpoint)]:
         for name in wrong:
             _replace(replica, name, functools.partial(_pieces, replica, _way_back(name)))
@@ -202,7 +218,11 @@ def _rewrite_all(work: Sequence[_Work], replica: HeldReplica) -> list[str]:
         )
     # The oldest first here, too: where two manifests list a file, the one written last counts.
     for checkpoint in reversed(work):
-        _carry_manifest_over(replica, checkpoint)
+        found = respelled.get(checkpoint.name)
+        if found is None and is_left:
+            found = _respelled_before(replica, checkpoint.name)
+        if found is not None:
+            _carry_manifest_over(replica, checkpoint, found)
     return [checkpoint.name for checkpoint in changed]
 
 
@@ -217,27 +237,43 @@ def _warnings(work: Sequence[_Work]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _is_spelled(replica: Replica, work: _Work) -> bool:
+    """Return whether a `_metadata`, as it was read, needs no other spelling."""
+    former = work.digest
+    rewritten = digest_of(work.rewritten())
+    return _is_written(replica, work) if former is None else former == rewritten
+
+
 def _is_written(replica: Replica, work: _Work) -> bool:
     data = replica.metadata_bytes(work.name)
     return data is not None and data.digest == digest_of(work.rewritten())
 
 
-def _replace(replica: HeldReplica, name: str, content: Content) -> None:
-    """Publish another spelling of a checkpoint's `_metadata`.
+def _replace(
+    replica: HeldReplica, name: str, content: Content, former: Digest | None = None
+) -> None:
+    """Publish another spelling of a checkpoint's `_metadata`, which is read again just before.
 
-    Both spellings are recorded as cpreplicate's before it appears.
+    Both spellings are recorded as cpreplicate's before it appears. Raises `Refused` if it is not
+    the `former` one any more.
     """
     data = replica.metadata_bytes(name)
     if data is None:
         raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile. Run again")
+    if former is not None and data.digest != former:
+        raise Refused(_of_another(replica, name))
     publication.announce_rewrite(replica, name, data.digest, content)
     try:
         replica.publish(name, content, replica.lease.check, replace=True)
     except FileExistsError as error:
-        raise Refused(
-            f"{replica.uri_of(name)}/{METADATA} was replaced by another program during the run: a"
-            " job writes its checkpoints here. It was left as it is"
-        ) from error
+        raise Refused(_of_another(replica, name)) from error
+
+
+def _of_another(replica: Replica, name: str) -> str:
+    return (
+        f"{replica.uri_of(name)}/{METADATA} was replaced by another program during the run: a job"
+        " writes its checkpoints here. It was left as it is"
+    )
 
 
 def _relocated(work: _Work, changed: bool) -> Relocated:
@@ -369,10 +405,15 @@ def _way_back(name: str) -> str:
     return f"{BEFORE_RELOCATE}/{own_name(name)}"
 
 
-def _keep_way_back(replica: HeldReplica, name: str) -> None:
-    replica.storage.put(
-        replica.uri_of(_way_back(name)), lambda: _pieces(replica, f"{name}/{METADATA}")
-    )
+def _keep_way_back(replica: HeldReplica, work: _Work) -> Digest:
+    """Write the former `_metadata` of a checkpoint beside it, and return its digest."""
+    place, data, digest = _way_back(work.name), work.file.in_memory, work.digest
+    if data is not None and digest is not None:
+        replica.storage.put(replica.uri_of(place), lambda: [data])
+        return digest
+    former = f"{work.name}/{METADATA}"
+    replica.storage.put(replica.uri_of(place), lambda: _pieces(replica, former))
+    return digest_of(_pieces(replica, place))
 
 
 def _pieces(replica: Replica, path: str) -> Iterator[bytes]:
@@ -381,17 +422,30 @@ def _pieces(replica: Replica, path: str) -> Iterator[bytes]:
             yield piece
 
 
-def _carry_manifest_over(replica: HeldReplica, work: _Work) -> None:
+class _Respelled(NamedTuple):
+    """The digests of a `_metadata` before and after it got another spelling."""
+
+    former: Digest
+    now: Digest
+
+
+def _respelled_before(replica: Replica, name: str) -> _Respelled | None:
+    """Return the digests of a `_metadata` that a run which died gave another spelling."""
+    if replica.storage.stat(replica.uri_of(_way_back(name))) is None:
+        return None
+    data = replica.metadata_bytes(name)
+    former = digest_of(_pieces(replica, _way_back(name)))
+    return None if data is None else _Respelled(former, data.digest)
+
+
+def _carry_manifest_over(replica: HeldReplica, work: _Work, found: _Respelled) -> None:
     """Have the manifest name the digest of the new `_metadata`, as it names the former one's.
 
     If packed files became plain ones, now or in a run that died, it lists them so.
     """
-    if replica.storage.stat(replica.uri_of(_way_back(work.name))) is None:
-        return
-    manifest, data = replica.manifest(work.name), replica.metadata_bytes(work.name)
-    former = digest_of(_pieces(replica, _way_back(work.name)))
-    if manifest is not None and data is not None and manifest.metadata == former != data.digest:
+    manifest = replica.manifest(work.name)
+    if manifest is not None and manifest.metadata == found.former != found.now:
         if manifest.members and not work.has_packs:
             plain = work.packed.plain if work.packed is not None else frozenset[str]()
             manifest = unpack.as_plain(manifest, plain)
-        replica.write_manifest(work.name, manifest._replace(metadata=data.digest))
+        replica.write_manifest(work.name, manifest._replace(metadata=found.now))

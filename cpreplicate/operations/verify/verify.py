@@ -26,10 +26,12 @@ from cpreplicate.protocol import census, json_files, ownership, replica_state, s
 from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.checkpoint_record import Record, matching_record, read_record
 from cpreplicate.protocol.digest import Digest
+from cpreplicate.protocol.ledger import Examined
 from cpreplicate.protocol.manifest import Manifest, ManifestTable
 from cpreplicate.protocol.readiness import Unready, held, no_checkpoint, unready, unready_sealed
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.seal import Seal
 from cpreplicate.protocol.verification_record import Verified, record_verification
 from cpreplicate.runners import ExecutionOptions, Runner
 from cpreplicate.storage import Side, Transient
@@ -115,15 +117,20 @@ def verify(
     notify: Notify,
     side: Side,
     execution: ExecutionOptions = _DEFAULT,
+    known: Examined | None = None,
 ) -> Verification:
     """Return whether the newest committed checkpoint, or `checkpoint`, can be restored.
 
     Of a sealed replica, the one that was promoted is taken for the newest. The files of the
     `content` sample are read by a runner and compared with the CRC32C recorded when they were
-    copied. Raises `NotThere`, `MetadataError`, `Refused` for what is no replica, and where
-    `promote` would be refused because a directory of the replica is a symbolic link, and `OSError`
-    if a file cannot be read.
+    copied. `known` is a replica that is not sealed, of which the caller holds the lease: only its
+    files are looked at then. Raises `NotThere`, `MetadataError`, `Refused` for what is no replica,
+    and where `promote` would be refused because a directory of the replica is a symbolic link, and
+    `OSError` if a file cannot be read.
     """
+    if known is not None:
+        with Reader(side, execution, notify, None) as reader:
+            return _verify(replica_root, checkpoint, content, side, reader, known)
     found = verify_each(replica_root, [checkpoint], content, notify, side, execution)
     return found.checkpoints[0]
 
@@ -171,42 +178,62 @@ def _unread(replica_root: str, name: str, error: MetadataError) -> Verification:
 
 
 def _verify(
-    replica_root: str, checkpoint: str | None, content: Sample, side: Side, reader: Reader
+    replica_root: str,
+    checkpoint: str | None,
+    content: Sample,
+    side: Side,
+    reader: Reader,
+    known: Examined | None = None,
 ) -> Verification:
-    """Verify one checkpoint: that which `promote` takes if `checkpoint` is None."""
+    """Verify one checkpoint: that which `promote` takes if `checkpoint` is None.
+
+    `known` is as of `verify`.
+    """
     _refuse_misnamed(checkpoint)
-    refuse_no_replica(replica_root, side)
-    replica = Replica(replica_root, side)
-    state = _state(replica)
+    if known is None:
+        refuse_no_replica(replica_root, side)
+    replica = Replica(replica_root, side) if known is None else known.replica
+    state = _state(replica) if known is None else known.state
+    sealed = seal.read(replica) if known is None else None
     if checkpoint is None:
-        _refuse_only_adopted(replica, state)
+        _refuse_only_adopted(replica, state, sealed)
     found = _census(replica, state)
-    if checkpoint is None and (reason := _unready_sealed(replica, found)) is not None:
+    if checkpoint is None and (reason := _unready_sealed(replica, sealed, found)) is not None:
         raise reason.error
-    name = _asked(replica, found, checkpoint)
+    name = _asked(replica, found, checkpoint, sealed)
     begin_checkpoint(name)
-    verification = _of_files(replica, name, found.names, content, reader)
-    return _as_promote(verification, replica, state, checkpoint)
+    verification = _of_files(replica, name, found.names, content, reader, known)
+    return _as_promote(verification, replica, state, checkpoint, sealed)
 
 
 def _of_files(
-    replica: Replica, name: str, names: Sequence[str], content: Sample, reader: Reader
+    replica: Replica,
+    name: str,
+    names: Sequence[str],
+    content: Sample,
+    reader: Reader,
+    known: Examined | None,
 ) -> Verification:
     """Return whether the files of a checkpoint are there, complete and, if asked, equal.
 
-    `names` are those of all checkpoints of the replica, whose manifests record lengths too.
+    `names` are those of all checkpoints of the replica, whose manifests record lengths too. `known`
+    is as of `verify`.
     """
-    referenced, published = _committed_checkpoint(replica, name, content.share > 0)
-    _refuse_links(replica, referenced)
-    is_torn = published is not None and not _is_listed(replica, referenced)
+    state = None if known is None else known.state
+    referenced, published = _committed_checkpoint(replica, name, content.share > 0, state)
+    _refuse_links(replica, referenced, state)
+    is_torn = published is not None and not _is_listed(replica, referenced, state)
     is_damaged = referenced.is_damaged or is_torn
-    manifests = _manifests(replica, names)
+    manifests = _manifests(replica, names) if known is None else known.ledger.manifests
     present = replica.present(directories(referenced.files.paths))
     lengths = _lengths(referenced, present, manifests)
     compared = Comparison()
     if content.share:
         compared = compare(replica, referenced, present, content.takes, manifests.values(), reader)
-    known = {*lengths.short, *lengths.longer}  # of another length: no CRC32C is recorded for them
+    of_length = {
+        *lengths.short,
+        *lengths.longer,
+    }  # of another length: no CRC32C is recorded for them
     unequal = (path for path, equal in compared.is_equal.items() if not equal)
     return Verification(
         replica=replica.root,
@@ -219,12 +246,12 @@ def _of_files(
         corrupt=(
             *((f"{name}/{METADATA}",) if is_damaged else ()),
             *lengths.longer,
-            *(path for path in unequal if path not in known),
+            *(path for path in unequal if path not in of_length),
         ),
         outside=referenced.outside,
         content=content.share > 0,
         compared=len(compared.is_equal),
-        uncompared=tuple(path for path in compared.unknown if path not in known),
+        uncompared=tuple(path for path in compared.unknown if path not in of_length),
         completed=None if published is None else published.completed,
         metadata=referenced.metadata,
         died=published is not None and compared.died,
@@ -274,26 +301,30 @@ def _census(replica: Replica, state: State | str) -> Census:
     return census.take(replica) if isinstance(state, str) else state.census
 
 
-def _promoted_first(replica: Replica, found: Census) -> list[str]:
+def _promoted_first(found: Census, promoted: str | None) -> list[str]:
     """Return the names of all checkpoints in the order in which `promote` takes them.
 
-    The one that the replica is sealed for is first. A derived one is never taken by itself.
+    The one that the replica is sealed for, `promoted`, is first. A derived one is never taken by
+    itself.
     """
-    promoted = seal.promoted(replica)
     first = [promoted] if promoted is not None and promoted in found.names else []
     return list(dict.fromkeys([*first, *found.names]))
 
 
 def _as_promote(
-    verification: Verification, replica: Replica, state: State | str, asked: str | None
+    verification: Verification,
+    replica: Replica,
+    state: State | str,
+    asked: str | None,
+    sealed: Seal | None,
 ) -> Verification:
     """Return the result with why `promote` would refuse the replica, or how it is repaired.
 
     A sealed replica is promoted already: what a job writes there is no obstacle, and no sync
     changes it. But it is not promoted for another checkpoint than it was.
     """
-    if seal.is_sealed(replica):
-        reason = _unready_sealed(replica, _census(replica, state))
+    if sealed is not None:
+        reason = _unready_sealed(replica, sealed, _census(replica, state))
         text = seal.reason_against(replica, asked) if reason is None else str(reason)
         return replace(verification, refused=text)
     if isinstance(state, str):
@@ -339,16 +370,15 @@ def _repaired(verification: Verification, state: State) -> str | None:
     return next(holders, None)
 
 
-def _unready_sealed(replica: Replica, found: Census) -> Unready | None:
-    sealed = seal.read(replica)
+def _unready_sealed(replica: Replica, sealed: Seal | None, found: Census) -> Unready | None:
     return None if sealed is None else unready_sealed(replica, sealed, found)
 
 
-def _refuse_only_adopted(replica: Replica, state: State | str) -> None:
+def _refuse_only_adopted(replica: Replica, state: State | str, sealed: Seal | None) -> None:
     """Raise `NotThere`, as `promote` does, if all that the replica holds was adopted."""
     if isinstance(state, str) or state.committed or not state.adopted or state.unrecorded:
         return
-    if not seal.is_sealed(replica):
+    if sealed is None:
         raise NotThere(
             f"{replica.root} holds no checkpoint that cpreplicate published, only adopted ones:"
             f" {', '.join(state.adopted)}. Sync one. Or verify one of these with --checkpoint, and"
@@ -356,9 +386,9 @@ def _refuse_only_adopted(replica: Replica, state: State | str) -> None:
         )
 
 
-def _refuse_links(replica: Replica, checkpoint: CommittedCheckpoint) -> None:
+def _refuse_links(replica: Replica, checkpoint: CommittedCheckpoint, known: State | None) -> None:
     """Raise `Refused` if files of the replica are reached through a link: they are elsewhere."""
-    for name in replica_state.links(replica):
+    for name in replica_state.links(replica) if known is None else known.links:
         raise Refused(ownership.of_link(replica.uri_of(name)))
     refuse_links(directories(checkpoint.files.paths), replica)
 
@@ -384,20 +414,24 @@ def committed(replica_root: str, side: Side) -> tuple[str, ...]:
     """
     refuse_no_replica(replica_root, side)
     replica = Replica(replica_root, side)
-    state = _state(replica)
-    _refuse_only_adopted(replica, state)
+    state, sealed = _state(replica), seal.read(replica)
+    _refuse_only_adopted(replica, state, sealed)
     found = _census(replica, state)
-    _asked(replica, found, None)
-    return tuple(_promoted_first(replica, found))
+    _asked(replica, found, None, sealed)
+    return tuple(_promoted_first(found, _promoted(sealed)))
 
 
 def _committed_checkpoint(
-    replica: Replica, name: str, is_decoded: bool
+    replica: Replica, name: str, is_decoded: bool, known: State | None
 ) -> tuple[CommittedCheckpoint, Record | None]:
     """Return what a checkpoint references, and its record, which is read after the `_metadata`.
 
     `is_decoded`: it is to be known which files are merged ones, also of a large `_metadata`.
     """
+    if known is not None:
+        for each in known.ours:
+            if each.name == name and (each.growing is not None or not is_decoded):
+                return each, known.records[name]
     data = replica.metadata_bytes(name)
     if data is None:
         raise NotThere(f"{replica.uri_of(name)} was withdrawn meanwhile. Run again")
@@ -407,9 +441,11 @@ def _committed_checkpoint(
     return read(name, data), record
 
 
-def _is_listed(replica: Replica, checkpoint: CommittedCheckpoint) -> bool:
+def _is_listed(replica: Replica, checkpoint: CommittedCheckpoint, known: State | None) -> bool:
     """Return whether a record, or a manifest in its place, lists the `_metadata`."""
     metadata = checkpoint.metadata
+    if known is not None and known.metadata_of(checkpoint.name) == metadata:
+        return True
     return matching_record(replica, checkpoint.name, metadata.__eq__) is not None
 
 
@@ -421,12 +457,18 @@ def _refuse_misnamed(checkpoint: str | None) -> None:
         )
 
 
-def _asked(replica: Replica, found: Census, checkpoint: str | None) -> str:
+def _promoted(sealed: Seal | None) -> str | None:
+    """Return the checkpoint that a seal is for, None if there is none, or it is damaged."""
+    return sealed.checkpoint if sealed is not None and is_checkpoint(sealed.checkpoint) else None
+
+
+def _asked(replica: Replica, found: Census, checkpoint: str | None, sealed: Seal | None) -> str:
     """Return the checkpoint that is asked for, or that `promote` takes. Raises `NotThere`."""
-    held = _promoted_first(replica, found)
+    promoted = _promoted(sealed)
+    held = _promoted_first(found, promoted)
     if checkpoint is None:
         # a derived one is taken where it was promoted, never by itself
-        held = [name for name in held if name == seal.promoted(replica) or not is_derived(name)]
+        held = [name for name in held if name == promoted or not is_derived(name)]
     if not held:
         raise no_checkpoint(replica)
     if checkpoint is None:

@@ -30,6 +30,7 @@ from tests.support.faults import Faulty
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, paths, synced
+from tests.support.tracing import Tracing
 
 
 @pytest.fixture
@@ -428,3 +429,44 @@ def test_a_damaged_seal_names_no_checkpoint_to_start_from(replica):
     (replica / ".cpreplicate" / "sealed").write_text("{}")
     with pytest.raises(Refused, match="not known with which checkpoint"):
         run(replica)
+
+
+@pytest.mark.parametrize(("is_synced", "most"), [(False, 45), (True, 39)])
+def test_a_far_storage_is_asked_for_little_one_call_after_the_other(replica, is_synced, most):
+    with serving("file", tracing := Tracing(Side().storage("file:/"))):
+        assert run(replica, is_synced=is_synced).is_promoted
+    # how often a lease is looked at depends on the time that passes
+    calls = [(verb, path) for verb, path in tracing.calls if not path.endswith("/lease")]
+    assert len(calls) <= most
+    assert sum(path.endswith("/_metadata") for _, path in calls) <= 8  # one of them writes it
+
+
+def test_a_replica_that_was_sealed_since_it_was_examined_is_promoted_as_it_was(replica):
+    class Overtaken(Tracing):
+        """Another run seals the replica before this one has the lease."""
+
+        def before(self, verb, uri):
+            if verb == "create_exclusive" and not self.calls:
+                self.calls.append((verb, uri))
+                first.append(run(replica))
+
+    first = []
+    with serving("file", Overtaken(Side().storage("file:/"))):
+        assert run(replica) == first[0]
+
+
+def test_a_checkpoint_that_another_program_replaces_is_left_as_it_is(replica):
+    class Replaced(Tracing):
+        """A job writes its own checkpoint once the former one was put aside."""
+
+        def before(self, verb, uri):
+            super().before(verb, uri)
+            if "before-relocate" in uri:
+                (replica / "chk-1" / "_metadata").write_bytes(b"another job's")
+
+    with (
+        serving("file", Replaced(Side().storage("file:/"))),
+        pytest.raises(Refused, match="was replaced by another program"),
+    ):
+        run(replica)
+    assert (replica / "chk-1" / "_metadata").read_bytes() == b"another job's"

@@ -23,7 +23,7 @@ from cpreplicate.operations.handover.promote import PromoteRequest, Promotion, p
 from cpreplicate.operations.handover.switch.ending import ENDED, GOING_ON, end_job
 from cpreplicate.operations.handover.switch.programs import named_jar, uploaded
 from cpreplicate.operations.handover.switch.request import JobSwitch, Round
-from cpreplicate.operations.handover.switch.rounds import copy_round, expected_standstill, patient
+from cpreplicate.operations.handover.switch.rounds import copy_last, expected_standstill, patient
 from cpreplicate.operations.handover.switch.starting import (
     refuse_another_cluster,
     run_of,
@@ -55,11 +55,9 @@ def moved(run: Switching, rounds: tuple[Round, ...]) -> JobSwitch:
         log.write(step="ended", point=ended.point)
         phases = run.phases(phases, "ended")
         run.notify(f"the job has ended at {log.record.origin}: {ended.point}")
-    if log.record.step == "ended":
+    if log.record.step == "ended" and log.record.checkpoint is None:
         own = log.root if log.record.stop == "savepoint" else None
-        last, root = copy_round(
-            run.request, str(log.record.point), log.record.name, run.notify, own
-        )
+        last, root = copy_last(run.request, str(log.record.point), log.record.name, run.notify, own)
         rounds = (*rounds, last)
         phases = run.phases(phases, "copied")
         log.write(replica=root, checkpoint=last.checkpoint)
@@ -125,6 +123,7 @@ def _promoted(run: Switching) -> Promotion:
         execution=run.request.sync.execution,
         lock_wait=patient(run.request.sync).lock_wait,
         kafka=run.request.kafka,
+        is_synced=True,
     )
     promotion = _promoted_once_mirrored(request, run)
     if promotion.starting is None:

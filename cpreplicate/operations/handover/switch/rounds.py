@@ -89,16 +89,25 @@ def _is_triggered(run: Switching) -> bool:
         raise NotSwitched(f"{name} was not stopped, and runs on: {error}") from error
 
 
-def copy_round(
-    request: SwitchRequest, place: str, name: str, notify: Notify, savepoint_of: str | None = None
-) -> tuple[Round, str]:
-    """Copy a checkpoint, and return what was copied, and the replica.
+def copy_round(request: SwitchRequest, place: str, name: str, notify: Notify) -> tuple[Round, str]:
+    """Copy a checkpoint, and return what was copied, and the replica."""
+    return _copied(request, sync_of(patient(request.sync), place, name), notify)
 
-    `savepoint_of` is the replica of the job of a savepoint.
+
+def copy_last(
+    request: SwitchRequest, place: str, name: str, notify: Notify, savepoint_of: str | None
+) -> tuple[Round, str]:
+    """Copy the last point of a job that has ended, and return as `copy_round` does.
+
+    It gets the paths that a promotion would give it, which need not rewrite it then. `savepoint_of`
+    is the replica of the job of a savepoint.
     """
-    started = time.monotonic()
     asked = sync_of(patient(request.sync), place, name)
-    asked = replace(asked, savepoint_of=savepoint_of)
+    return _copied(request, replace(asked, savepoint_of=savepoint_of, paths="absolute"), notify)
+
+
+def _copied(request: SwitchRequest, asked: SyncRequest, notify: Notify) -> tuple[Round, str]:
+    started = time.monotonic()
     plan = of_newest(request, lambda: sync(asked, notify), notify).plan
     copied, seconds = total(plan.copies), time.monotonic() - started
     notify(f"copied {sizes.size(copied)} for {plan.checkpoint} in {seconds:.1f} s")

@@ -32,7 +32,9 @@ from cpreplicate.protocol.switch_record import read_switch
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Transient
 from tests.support.jobs import JOB, NEXT_JOB
+from tests.support.registry import serving
 from tests.support.simulated_flink import SimulatedControl, SimulatedFlink
+from tests.support.tracing import Tracing
 
 CALLS = [
     (where, verb)
@@ -401,3 +403,38 @@ def test_each_of_several_jobs_is_started_with_its_own_program(centres: Centres) 
     ]
     assert [each.arguments for each in centres.b.asked] == [(), ("--for", "payments")]
     assert [each.parallelism for each in centres.b.asked] == [None, 3]
+
+
+def test_a_switch_that_died_right_after_the_promotion_goes_on_with_the_sealed_replica(
+    centres: Centres,
+) -> None:
+    class Dies(Tracing):
+        """The process ends once the seal is there, before the switch has recorded that."""
+
+        def before(self, verb: str, uri: str) -> None:
+            super().before(verb, uri)
+            is_sealed = any(each == "put" and path.endswith("/sealed") for each, path in self.calls)
+            if is_sealed and verb == "put" and uri.endswith("/switch.json"):
+                raise Killed
+
+    with serving("file", Dies(Side().storage("file:/"))), pytest.raises(Killed):
+        centres.switch()
+    assert centres.is_sealed
+    done = centres.switch()
+    assert centres.running() == [done.new_job]
+    assert centres.b.jobs[done.new_job].restored == f"{done.replica}/{done.checkpoint}"
+
+
+def test_from_the_end_of_a_job_to_its_start_a_far_storage_is_asked_for_little(
+    centres: Centres,
+) -> None:
+    ended = []
+    with serving("file", tracing := Tracing(Side().storage("file:/"))):
+        centres.a.after = lambda verb: (
+            ended.append(len(tracing.calls)) if verb == "cancel" else None
+        )
+        centres.b.before = lambda _verb: ended.append(len(tracing.calls))
+        centres.switch()
+    # how often a lease is looked at depends on the time that passes
+    calls = [path for _, path in tracing.calls[slice(*ended)] if not path.endswith("/lease")]
+    assert len([path for path in calls if path.startswith(centres.target)]) <= 66
