@@ -117,7 +117,11 @@ def start(seen: Preview) -> str:
 def expected(job: JobSwitch) -> str:
     """Return how long a job is expected to stand still."""
     if job.expected is None:
-        return "not known: no switch of this job into this TARGET_ROOT was measured"
+        least = "" if job.least is None else f", but at least {job.least:.1f} s"
+        return (
+            f"not known{least}: no switch of this job into this TARGET_ROOT was measured, and how"
+            " long it takes to start at the target shows only then"
+        )
     return f"about {job.expected:.1f} s, as at its last switch"
 
 
@@ -147,6 +151,7 @@ def _object(job: JobSwitch) -> dict[str, Any]:
         "standstill_seconds": None if job.standstill is None else round(job.standstill, 3),
         "repeated_seconds": None if job.repeated is None else round(job.repeated, 3),
         "expected_standstill_seconds": None if job.expected is None else round(job.expected, 3),
+        "least_standstill_seconds": None if job.least is None else round(job.least, 3),
         "warnings": list(job.warnings),
         "preview": None if job.preview is None else _preview(job.preview),
         "start": None if job.starting is None else starting_fields(job.starting),
@@ -154,7 +159,12 @@ def _object(job: JobSwitch) -> dict[str, Any]:
 
 
 def _round(each: Round) -> dict[str, Any]:
-    return {**each._asdict(), "seconds": round(each.seconds, 3)}
+    return {
+        "checkpoint": each.checkpoint,
+        "files": each.files,
+        "bytes": each.bytes,
+        "seconds": round(each.seconds, 3),
+    }
 
 
 def _preview(seen: Preview) -> dict[str, Any]:

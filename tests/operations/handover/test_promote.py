@@ -450,7 +450,7 @@ def test_a_replica_that_was_sealed_since_it_was_examined_is_promoted_as_it_was(r
                 self.calls.append((verb, uri))
                 first.append(run(replica))
 
-    first = []
+    first: list[promote.Promotion] = []
     with serving("file", Overtaken(Side().storage("file:/"))):
         assert run(replica) == first[0]
 

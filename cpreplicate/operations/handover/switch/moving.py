@@ -23,7 +23,8 @@ from cpreplicate.operations.handover.promote import PromoteRequest, Promotion, p
 from cpreplicate.operations.handover.switch.ending import ENDED, GOING_ON, end_job
 from cpreplicate.operations.handover.switch.programs import named_jar, uploaded
 from cpreplicate.operations.handover.switch.request import JobSwitch, Round
-from cpreplicate.operations.handover.switch.rounds import copy_last, expected_standstill, patient
+from cpreplicate.operations.handover.switch.rounds import copy_last, patient
+from cpreplicate.operations.handover.switch.standstill import expected_standstill, least_standstill
 from cpreplicate.operations.handover.switch.starting import (
     refuse_another_cluster,
     run_of,
@@ -41,7 +42,7 @@ _CATCH_UP = 30.0  # seconds in which a mirror that still runs has what the job r
 def moved(run: Switching, rounds: tuple[Round, ...]) -> JobSwitch:
     """Stop the job, copy its last point, promote that, and start it."""
     log, origin, phases = run.log, run.clusters.origin, dict[str, float]()
-    repeated = expected = None
+    repeated = expected = least = None
     is_known = log.record.step == "starting" and _is_at_target(run)
     if log.record.step == "starting" and not is_known and run.clusters.target is not None:
         refuse_another_cluster(log.record.target_cluster, run.clusters.target, log.record)
@@ -49,7 +50,7 @@ def moved(run: Switching, rounds: tuple[Round, ...]) -> JobSwitch:
     if log.record.step in ("copying", "stopping"):
         if run.is_halted.is_set() and log.record.step == "copying":
             raise Refused(f"{log.record.name} was not stopped: another job was not switched")
-        expected = _expected(run, rounds)
+        expected, least = _expected(run, rounds)
         ended = end_job(log, origin, run.request)
         repeated = ended.repeated
         log.write(step="ended", point=ended.point)
@@ -74,19 +75,26 @@ def moved(run: Switching, rounds: tuple[Round, ...]) -> JobSwitch:
         phases=phases,
         repeated=repeated,
         expected=expected,
+        least=least,
         warnings=() if promotion is None else promotion.warnings,
     )
     return result if run.clusters.target is None else _started(run, result, promotion, jar)
 
 
-def _expected(run: Switching, rounds: Sequence[Round]) -> float | None:
-    """Return how long the job is expected to stand still, and print what is known of that."""
+def _expected(run: Switching, rounds: Sequence[Round]) -> tuple[float | None, float | None]:
+    """Return how long the job is expected to stand still, else how long at least, and print it."""
     expected = expected_standstill(run, rounds)
     if expected is not None:
         run.notify(f"the job is expected to stand still for about {expected:.1f} s")
-    elif rounds:
-        run.notify(f"the last copy is expected to take about {rounds[-1].seconds:.1f} s")
-    return expected
+        return expected, None
+    least = least_standstill(run, rounds)
+    if least is not None:
+        run.notify(
+            f"the last copy is expected to take about {rounds[-1].seconds:.1f} s, and the job to"
+            f" stand still for at least {least:.1f} s. How long it takes to start at the target is"
+            " not known: no switch of it was measured"
+        )
+    return None, least
 
 
 def _jar(run: Switching) -> str | None:

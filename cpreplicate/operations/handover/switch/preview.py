@@ -23,6 +23,7 @@ from cpreplicate.operations.handover.switch.request import (
     Round,
     SwitchRequest,
 )
+from cpreplicate.operations.handover.switch.standstill import seconds_of_call
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest, is_outside_roots
@@ -103,6 +104,7 @@ def preview(job: RunningJob, request: SwitchRequest, clusters: Clusters) -> Prev
     report = of_newest(request, lambda: diff(asked, with_positions=with_positions))
     origin, plan = clusters.origin.cluster(), report.plan
     at_kafka = checked_at_kafka(report, request.kafka)
+    replica = Replica(plan.replica, request.sync.sides.target)
     seen = Preview(
         name=job.name,
         job_id=job.job_id,
@@ -115,7 +117,8 @@ def preview(job: RunningJob, request: SwitchRequest, clusters: Clusters) -> Prev
         files=len(plan.copies) + len(plan.keeps),
         bytes=total(plan.copies) + total(plan.keeps),
         withdraws=tuple(each.checkpoint for each in plan.withdrawals),
-        space=space_left(Replica(plan.replica, request.sync.sides.target)),
+        space=space_left(replica),
+        call=seconds_of_call(replica),
         kafka=at_kafka.found,
         refusals=(
             *_of_origin(job, request, clusters.origin),

@@ -75,12 +75,16 @@ class SwitchRequest:
 
 
 class Round(NamedTuple):
-    """A round of copies: which checkpoint, and how much of it was copied in how many seconds."""
+    """A round of copies: which checkpoint, and how much of it was copied in how many seconds.
+
+    `taken` are the seconds that the job took for the checkpoint, None if it was not asked for it.
+    """
 
     checkpoint: str
     files: int
     bytes: int
     seconds: float
+    taken: float | None = None
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,9 @@ class Preview:
     its `newest` checkpoint, which has so many `files` and `bytes`. `withdraws` are the points that
     a copy of it withdraws, `space` is what is left at the replica's storage, None if that is not
     known. `jar` is what is run at the target, and `way_back` what is run at the origin if the
-    switch fails, None if that is left to the operator. `kafka` is what was found there. `refusals`
-    are reasons why it is not switched; the first ends the command.
+    switch fails, None if that is left to the operator. `kafka` is what was found there. `call` are
+    the seconds of a call to the replica's storage. `refusals` are reasons why it is not switched;
+    the first ends the command.
     """
 
     name: str
@@ -112,6 +117,7 @@ class Preview:
     withdraws: tuple[str, ...] = ()
     space: str | None = None
     kafka: str | None = None
+    call: float = 0.0
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -124,7 +130,8 @@ class JobSwitch(JobResult[SwitchOutcome]):
     point was copied, when the replica was promoted, when the target accepted the job, when all of
     its tasks ran, and when it had completed its first checkpoint. `repeated` are the seconds before
     the end whose records are processed again. `expected` is how long it was, or is, expected to
-    stand still, None if nothing was measured.
+    stand still, by its last switch; None if none was measured. Then `least` is how long at least,
+    by what this run measured, without its start at the target; None if it measured nothing.
     """
 
     job_id: str | None = None
@@ -137,6 +144,7 @@ class JobSwitch(JobResult[SwitchOutcome]):
     phases: Mapping[str, float] = field(default_factory=dict)
     repeated: float | None = None
     expected: float | None = None
+    least: float | None = None
     warnings: tuple[str, ...] = ()
 
     @property

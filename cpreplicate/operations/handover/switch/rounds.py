@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 from cpreplicate.core import sizes
@@ -32,9 +31,11 @@ def copied_ahead(run: Switching, first: Round) -> tuple[Round, ...]:
     while rounds[-1].bytes > request.small and len(rounds) < request.most_rounds:
         rounds.append(_again(run))
     for _ in range(_TRIGGERED_ROUNDS):
+        started = time.monotonic()
         if not _is_triggered(run):
             break
-        rounds.append(_again(run))
+        taken = time.monotonic() - started
+        rounds.append(_again(run)._replace(taken=taken))
         if rounds[-1].bytes <= request.small:
             break
     if rounds[-1].bytes > request.small:
@@ -61,17 +62,6 @@ def refuse_damaged(run: Switching, root: str, checkpoint: str) -> None:
             f" restored: `cpreplicate verify --content {root}` shows why"
         )
     run.notify(f"compared the content of {found.compared} files of {root}")
-
-
-def expected_standstill(run: Switching, rounds: Sequence[Round]) -> float | None:
-    """Return how long the job will stand still, by what was measured; None if too little was.
-
-    The last copy takes as long as the last round, and the rest as long as at the last switch.
-    """
-    former = run.former
-    if former is None or former.standstill is None or former.copying is None or not rounds:
-        return None
-    return former.standstill - former.copying + rounds[-1].seconds
 
 
 def _again(run: Switching) -> Round:

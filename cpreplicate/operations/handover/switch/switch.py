@@ -40,6 +40,7 @@ from cpreplicate.operations.handover.switch.request import (
     SwitchRequest,
 )
 from cpreplicate.operations.handover.switch.rounds import copied_ahead, copy_round, refuse_damaged
+from cpreplicate.operations.handover.switch.standstill import least_of_calls
 from cpreplicate.operations.handover.switch.taking_back import take_back
 from cpreplicate.operations.handover.switch.under_way import Switching
 from cpreplicate.protocol.switch_record import SwitchRecord, id_of_next, new_id, switching
@@ -135,6 +136,7 @@ def _shown(seen: Preview, former: SwitchRecord | None) -> JobSwitch:
         preview=seen,
         starting=seen.starting,
         expected=None if former is None else former.standstill,
+        least=least_of_calls(seen.call) if former is None else None,
         warnings=seen.warnings,
         exit_code=code,
         error=seen.refusals[0] if seen.refusals else None,

@@ -124,6 +124,7 @@ def _jobs(report: SwitchOfAll) -> DataTable:
         ),
         Column("standstill", [job.standstill for job in jobs], "seconds"),
         Column("expected standstill", [job.expected for job in jobs], "seconds"),
+        Column("standstill at least", [job.least for job in jobs], "seconds"),
         Column("processed again", [job.repeated for job in jobs], "seconds"),
         Column("id before", [job.job_id for job in jobs]),
         Column("id now", [job.new_job for job in jobs]),

@@ -42,6 +42,7 @@ def test_a_preview_has_the_size_the_room_the_start_and_no_standstill_that_was_no
     (job,) = previewed(centres).jobs
     assert job.expected is None
     assert job.preview is not None
+    assert job.least > 10 * job.preview.call > 0  # what the calls take in any case
     assert job.preview.bytes == job.preview.behind.bytes == 4000
     assert "leaves" in job.preview.space
     assert job.preview.withdraws == ()
@@ -67,7 +68,7 @@ def test_a_preview_after_a_switch_has_the_points_that_go_and_the_standstill_as_m
     centres.unseal()
     centres.a.start(JOB, "orders", f"{centres.a.root}/{JOB}/{done.checkpoint}")
     (job,) = previewed(centres).jobs
-    assert job.expected == done.standstill
+    assert (job.expected, job.least) == (done.standstill, None)
     assert job.preview.withdraws == (done.checkpoint,)
 
 
@@ -77,7 +78,11 @@ def test_a_standstill_is_expected_by_the_last_round_and_the_switch_before(
     lines: list[str] = []
     first = switch(centres.request(), centres.clusters, lines.append)
     assert first.expected is None
-    assert any(line.startswith("the last copy is expected to take about") for line in lines)
+    measured = first.rounds[-2]  # the last one before the stop
+    assert first.least > measured.seconds + measured.taken > 0
+    assert any(
+        f"to stand still for at least {first.least:.1f} s. How long" in each for each in lines
+    )
     centres.b.jobs[str(first.new_job)].state = "CANCELED"
     centres.unseal()
     centres.a.start(NEXT_JOB, "orders", f"{centres.a.root}/{JOB}/{first.checkpoint}")
@@ -110,7 +115,8 @@ def test_a_preview_is_a_page_that_begins_with_the_answer(centres: Centres) -> No
     assert page.tone == "good"
     facts = dict(page.facts)
     assert facts["withdraws"] == "no point"
-    assert facts["standstill"].startswith("not known: no switch of this job into this TARGET_ROOT")
+    assert facts["standstill"].startswith("not known, but at least ")
+    assert "no switch of this job into this TARGET_ROOT was measured" in facts["standstill"]
     assert facts["start"].startswith("POST /jars/<jar>/run {")
     assert f"{centres.replica}/<the last chk>" in facts["start"]  # which is not the newest one
     assert [chart.title for chart in page.charts] == ["Bytes to copy by job"]
