@@ -112,6 +112,7 @@ def test_content_and_sample_are_the_share_of_a_sample(words, share):
                 "has_namesake",
                 "look_every",
                 "savepoint_of",
+                "reported_by",
             },
             "sync",
         ),
