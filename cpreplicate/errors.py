@@ -185,6 +185,11 @@ def obstacle_of(error: BaseException) -> Obstacle | None:
 
 
 def described(error: Exception) -> str:
-    """Return what a message states of an exception, which may be an unexpected one."""
+    """Return what a message states of an exception, which may be an unexpected one.
+
+    Of an error of the operating system that is its path and the reason, without the number.
+    """
+    if isinstance(error, OSError) and type(error).__str__ is OSError.__str__ and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     is_known = isinstance(error, (CpreplicateError, OSError))
     return str(error) if is_known else f"unexpected {type(error).__name__}: {error}"

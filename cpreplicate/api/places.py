@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from cpreplicate.core import uri
 from cpreplicate.protocol.users import user_name
-from cpreplicate.storage import Side
+from cpreplicate.storage import Side, locations
 from cpreplicate.storage.backends.hdfs.hadoop_conf import read
-from cpreplicate.storage.locations import absolute
 from cpreplicate.storage.wrappers.limits import Limits
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Place:
     @property
     def uri(self) -> str:
         """The URI. Raises `UsageError` for one that names no directory, or has a password."""
-        return absolute(self.url)
+        return locations.absolute(self.url)
 
     def side(self, limits: Limits | None = None) -> Side:
         """Return how its storage is reached. Raises `UsageError` for a `conf_dir` without files."""
@@ -51,7 +50,7 @@ class Place:
             retry_for=self.retry_for,
             limits=limits or Limits(),
             principal=self.principal,
-            keytab=None if self.keytab is None else str(Path.cwd() / self.keytab),
+            keytab=None if self.keytab is None else str(Path(self.keytab).absolute()),
         )
 
 
@@ -68,4 +67,4 @@ class Checkpoint(Place):
 
 def remaps(pairs: Mapping[str, str]) -> tuple[uri.Remap, ...]:
     """Return what recorded paths begin with, and from where they are read, as `--remap`."""
-    return uri.parse_remaps(pairs.items(), str(Path.cwd()))
+    return locations.remaps(pairs.items())

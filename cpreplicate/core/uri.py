@@ -8,7 +8,7 @@ them unescaped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from cpreplicate.errors import Refused, UsageError
@@ -140,24 +140,21 @@ def remap_pair(text: str) -> tuple[str, str]:
     return recorded, actual
 
 
-def parse_remaps(pairs: Iterable[tuple[str, str]], working_directory: str) -> tuple[Remap, ...]:
+def parse_remaps(
+    pairs: Iterable[tuple[str, str]], resolved: Callable[[str], str]
+) -> tuple[Remap, ...]:
     """Return the remaps of pairs of FROM and TO, the longest FROM first.
 
-    A bare scheme (`s3a` and `s3`) maps a whole scheme.
+    A bare scheme (`s3a` and `s3`) maps a whole scheme. `resolved` returns the URI that a text
+    means, as `absolute` does for one working directory.
     """
     remaps = []
     for recorded, actual in pairs:
         if recorded.isalnum() and actual.isalnum():
             remaps.append(Remap(recorded + ":", actual + ":"))
         else:
-            remaps.append(
-                Remap(_prefix(recorded, working_directory), _prefix(actual, working_directory))
-            )
+            remaps.append(Remap(resolved(recorded).rstrip("/"), resolved(actual).rstrip("/")))
     return tuple(sorted(remaps, key=lambda mapping: -len(mapping.recorded)))
-
-
-def _prefix(text: str, working_directory: str) -> str:
-    return absolute(text, working_directory).rstrip("/")
 
 
 def _prefixes(recorded: str, uri: str) -> bool:

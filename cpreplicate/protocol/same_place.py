@@ -61,12 +61,15 @@ def refuse_same_place(
     below the source and below the directories there.
     """
     candidates = _where_it_may_lie(replica, source_side, source) if is_new else ()
-    for directory in (source, *candidates):
+    for base, directory in ((source, source), *candidates):
         lease_uri = uri.join(directory, f"{OWN}/{lease.NAME}")
         try:
             content = json_files.read(source_side.storage(directory), lease_uri)
         except NotADirectoryError:  # a file of the source is named like a step of the path
             continue
+        except PermissionError as error:
+            reason = f"{error.strerror}, so it is not known whether the replica lies in it"
+            raise PermissionError(error.errno, reason, base) from error
         fields = json_files.parse(content)
         if fields and fields.get("token") == token.token:
             raise Refused(
@@ -75,13 +78,16 @@ def refuse_same_place(
             )
 
 
-def _where_it_may_lie(replica: Replica, source_side: Side, source: str) -> Iterator[str]:
+def _where_it_may_lie(
+    replica: Replica, source_side: Side, source: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the directories to look in, each with what the source itself has on the way to it."""
     names = (replica.root, replica.side.behind_view(replica.root))
     ends = dict.fromkeys(end for name in names for end in _ends(uri.local_path(name)))
     children = [child for child in source_side.storage(source).list(source) if child.is_directory]
     others = [child.name for child in children if not CHECKPOINT_NAME.fullmatch(child.name)]
     for base in (source, *(uri.join(source, name) for name in others)):
-        yield from (uri.join(base, end) for end in ends)
+        yield from ((base, uri.join(base, end)) for end in ends)
 
 
 def _ends(path: str) -> Iterator[str]:

@@ -48,9 +48,9 @@ class Keytab(NamedTuple):
 
     def _existing(self, filesystem: str) -> Path:
         path = Path(self.path)
-        for each in (path, Path.cwd() / path.name):
+        for each in (path, Path(path.name)):
             if each.exists():
-                return each
+                return each.absolute()
         raise _unusable(
             f"the keytab {self.path} is not on this host, and none of its name is in the working"
             " directory. Put it there on every host, or ship it with `--conf spark.files`",

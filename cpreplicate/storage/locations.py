@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from cpreplicate.core import uri
@@ -19,7 +20,27 @@ def absolute(text: str) -> str:
     Raises `UsageError` for one that is neither, and as `refuse_misspelled`.
     """
     refuse_misspelled(text)
-    return uri.absolute(text, str(Path.cwd()))
+    return _resolved(text)
+
+
+def remaps(pairs: Iterable[tuple[str, str]]) -> tuple[uri.Remap, ...]:
+    """Return the remaps of pairs of FROM and TO, as `uri.parse_remaps`."""
+    return uri.parse_remaps(pairs, _resolved)
+
+
+def _resolved(text: str) -> str:
+    """Return the URI that a text means. Only a relative path needs the working directory."""
+    return uri.absolute(text, _working_directory(text) if uri.is_relative(text) else "/")
+
+
+def _working_directory(text: str) -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{text!r} is below the working directory, which was removed. Change to another"
+            " directory, or give an absolute path"
+        ) from error
 
 
 def refuse_misspelled(text: str) -> None:

@@ -1,5 +1,7 @@
 """Recorded paths mean what Flink's `Path` means by them."""
 
+from functools import partial
+
 import pytest
 
 from cpreplicate.core import uri
@@ -39,9 +41,14 @@ def test_a_path_that_names_no_file_is_refused(hostile):
         uri.resolve(hostile, BASE)
 
 
+def below(working_directory):
+    """What a text means in a working directory."""
+    return partial(uri.absolute, working_directory=working_directory)
+
+
 def test_the_longest_remap_wins_and_whole_components_only():
     texts = ["hdfs://old=hdfs://new", "hdfs://old/a=file:/mnt", "s3a=s3"]
-    remaps = uri.parse_remaps(map(uri.remap_pair, texts), "/")
+    remaps = uri.parse_remaps(map(uri.remap_pair, texts), below("/"))
     assert uri.remap("hdfs://old/x", remaps) == "hdfs://new/x"
     assert uri.remap("hdfs://old/a/x", remaps) == "file:/mnt/x"
     assert uri.remap("hdfs://old/ab", remaps) == "hdfs://new/ab"
@@ -51,7 +58,7 @@ def test_the_longest_remap_wins_and_whole_components_only():
 
 def test_a_local_argument_is_resolved_against_the_working_directory():
     assert uri.absolute("ckpt/../job", "/data") == "file:/data/job"
-    assert uri.parse_remaps([("file:/srv", "dcA")], "/tmp") == (
+    assert uri.parse_remaps([("file:/srv", "dcA")], below("/tmp")) == (
         Remap("file:/srv", "file:/tmp/dcA"),
     )
 
@@ -63,11 +70,11 @@ def test_a_remap_that_is_none_is_a_usage_error(text):
 
 
 def test_a_remap_may_be_of_a_directory_with_an_equals_sign():
-    remaps = uri.parse_remaps([("file:/env=old", "file:/env=new")], "/")
+    remaps = uri.parse_remaps([("file:/env=old", "file:/env=new")], below("/"))
     assert uri.remap("file:/env=old/x", remaps) == "file:/env=new/x"
     for pair in (("", "/a"), ("/a", "")):
         with pytest.raises(UsageError):
-            uri.parse_remaps([pair], "/")
+            uri.parse_remaps([pair], below("/"))
 
 
 def test_a_place_is_within_a_directory_a_filesystem_or_a_scheme():

@@ -24,6 +24,7 @@ def _topics(_context: click.Context, _parameter: click.Parameter, incomplete: st
 @cli.command(
     "help",
     short_help="Print the help of a command or a topic.",
+    only_reads=True,
     examples=("cpreplicate help", "cpreplicate help sync", "cpreplicate help exit-codes"),
     exit_codes={0: "done", 2: "no such topic"},
 )
@@ -72,6 +73,7 @@ def _exit_codes() -> str:
 @cli.command(
     "version",
     short_help="Print the version.",
+    only_reads=True,
     examples=("cpreplicate version",),
     exit_codes={0: "done"},
 )

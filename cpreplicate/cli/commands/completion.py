@@ -20,6 +20,7 @@ _VARIABLE = f"_{PREFIX}_COMPLETE"  # by which the shell asks what completes
 
 @cli.command(
     short_help="Print the completion script of a shell.",
+    only_reads=True,
     examples=(
         "cpreplicate completion bash > ~/.local/share/bash-completion/completions/cpreplicate",
         "cpreplicate completion zsh > ~/.zfunc/_cpreplicate",

@@ -22,6 +22,7 @@ def config() -> None:
 
 @config.command(
     short_help="Check a file of options.",
+    only_reads=True,
     examples=("cpreplicate config check", "cpreplicate config check ./config.toml"),
     exit_codes={0: "no mistake", 2: "a mistake, with its line", 10: "there is no such file"},
 )
@@ -51,6 +52,7 @@ def _why_none() -> str:
 @config.command(
     "schema",
     short_help="Print a JSON Schema of the file.",
+    only_reads=True,
     examples=("cpreplicate config schema > config.schema.json",),
     exit_codes={0: "done"},
 )

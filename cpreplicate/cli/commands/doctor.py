@@ -20,6 +20,7 @@ _CODES = {
 
 @cli.command(
     short_help="Check whether a sync could run, and what to change if not.",
+    only_reads=True,
     examples=(
         "cpreplicate doctor hdfs://dcA/flink/checkpoints/55d1... hdfs://dcB/flink/replicas",
         "cpreplicate doctor --runner spark --master yarn SOURCE TARGET_ROOT",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 @cli.command(
     short_help="Show what a checkpoint holds.",
+    only_reads=True,
     examples=(
         "cpreplicate inspect hdfs://dcA/flink/checkpoints/55d1.../chk-42",
         "cpreplicate inspect hdfs://dcA/flink/checkpoints/55d1.../chk-41"

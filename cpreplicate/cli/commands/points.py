@@ -20,6 +20,7 @@ from cpreplicate.errors import NotThere
 @cli.command(
     "list",
     short_help="Show the checkpoints of replicas as points in time.",
+    only_reads=True,
     examples=(
         "cpreplicate list hdfs://dcB/flink/replicas",
         "cpreplicate list hdfs://dcB/flink/replicas --job orders",

@@ -67,6 +67,7 @@ cli.params.insert(1, groups.config_option(load_config, VARIABLE))
 
 @cli.command(
     short_help="Show what a sync would do.",
+    only_reads=True,
     examples=(
         "cpreplicate diff hdfs://dcA/flink/checkpoints/55d1... hdfs://dcB/flink/replicas",
         "cpreplicate diff --combined SOURCE TARGET_ROOT",
@@ -303,6 +304,7 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
 
 @cli.command(
     short_help="Check that a replica can be restored.",
+    only_reads=True,
     examples=(
         "cpreplicate verify hdfs://dcB/flink/replicas/55d1...",
         "cpreplicate verify --content --runner spark hdfs://dcB/flink/replicas/55d1...",

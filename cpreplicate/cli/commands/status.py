@@ -31,6 +31,7 @@ _LAGGING = 21
 
 @cli.command(
     short_help="Show every replica: newest checkpoint, age, lag, seal.",
+    only_reads=True,
     examples=(
         "cpreplicate status hdfs://dcB/flink/replicas",
         "cpreplicate status --max-lag 15m --output json jobs.toml",

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,8 +16,7 @@ from cpreplicate.cli.options.named_places import placed
 from cpreplicate.core import uri
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import UsageError
-from cpreplicate.storage import HDFS_CLIENTS
-from cpreplicate.storage.locations import refuse_misspelled
+from cpreplicate.storage import HDFS_CLIENTS, locations
 
 if TYPE_CHECKING:
     from cpreplicate.core.plan import Cap
@@ -170,10 +168,9 @@ def absolute(value: str) -> str:
     """
     value = placed(value)
     try:
-        refuse_misspelled(value)
+        return locations.absolute(value)
     except UsageError as error:
         raise click.BadParameter(str(error)) from None  # a password would be in the former
-    return uri.absolute(value, str(Path.cwd()))
 
 
 def _cap(text: str) -> Cap:
@@ -200,7 +197,7 @@ def _pairs(texts: Sequence[str]) -> dict[str, str]:
 def _remaps(texts: Sequence[str]) -> tuple[uri.Remap, ...]:
     pairs = map(uri.remap_pair, texts)
     # the url of a place may have an `=`
-    return uri.parse_remaps(((placed(old), placed(new)) for old, new in pairs), str(Path.cwd()))
+    return locations.remaps((placed(old), placed(new)) for old, new in pairs)
 
 
 def _conf_values(words: Sequence[str]) -> Sequence[str]:

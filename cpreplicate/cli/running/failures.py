@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING
 import click
 
 from cpreplicate.cli.running.form import form_asked
-from cpreplicate.errors import CpreplicateError, exit_code_of
+from cpreplicate.errors import CpreplicateError, described, exit_code_of
 
 if TYPE_CHECKING:
     from cpreplicate.output import Form
 
-_PERSISTENT = (errno.EACCES, errno.EDQUOT, errno.EINVAL, errno.ENOSPC, errno.EROFS)
+_MAY_PASS = (errno.EAGAIN, errno.EINTR, errno.EIO, errno.ESTALE)
 _FULL = (errno.EDQUOT, errno.ENOSPC)
 _NOT_THERE = 10
-_RESUME = "Run the command again to resume"
+_NOT_REACHED = 7
+_NO_THREAD = "can't start new thread"  # of CPython's threading
+_LIMITS = (
+    "the limits of the host or of the container on processes or memory (`ulimit -u`, `ulimit -v`,"
+    " pids.max) are used up. Raise them"
+)
 _MISUSED = 2
 # how click 8.2 and later ends a command without arguments
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -31,16 +36,20 @@ class _Stdout:
 
     form: Form = "text"
     has_begun: bool = False
+    only_reads: bool = False
     has_result: bool = False
 
 
 _stdout = _Stdout()
 
 
-def expect(form: Form, has_begun: bool = False) -> None:
-    """Record in which form the command was asked to print, and whether it has begun."""
+def expect(form: Form, has_begun: bool = False, only_reads: bool = False) -> None:
+    """Record in which form the command was asked to print, and whether it has begun.
+
+    `only_reads` is whether it leaves each replica as it is.
+    """
     global _stdout  # a process runs one command
-    _stdout = _Stdout(form, has_begun)
+    _stdout = _Stdout(form, has_begun, only_reads)
 
 
 def result_is_printed() -> None:
@@ -75,15 +84,17 @@ def failed(error: Exception) -> int:
 
 def interrupted(code: int) -> int:
     """Report that a signal ended the command, and return the exit code."""
-    return _ended(f"interrupted. No partial files are visible. {_RESUME}", code)
+    return _ended(f"interrupted. {_state()}{_again()}", code)
 
 
 def _message(error: Exception) -> str:
     if isinstance(error, CpreplicateError):
         return str(error)
     if isinstance(error, OSError):
-        return f"{error}. No partial files are visible. {_remedy(error)}"
+        return f"{described(error)}. {_state()}{_remedy(error)}"
     first_line = str(error).partition("\n")[0]
+    if isinstance(error, RuntimeError) and first_line.startswith(_NO_THREAD):
+        return f"{first_line}: {_LIMITS}. {_state()}{_again()}"
     return (
         f"unexpected {type(error).__name__}: {first_line}. Run `cpreplicate --debug …` and"
         " report what it prints"
@@ -92,10 +103,20 @@ def _message(error: Exception) -> str:
 
 def _remedy(error: OSError) -> str:
     if exit_code_of(error) == _NOT_THERE:  # a bucket, which no run creates
-        return "Create it, or correct the URI, and run the command again"
-    if error.errno in _PERSISTENT:
-        return "Fix the problem and run the command again to resume"
-    return _RESUME
+        return f"Create it, or correct the URI, and {_again('run')}"
+    may_pass = isinstance(error, (ConnectionError, TimeoutError)) or error.errno in _MAY_PASS
+    if may_pass or exit_code_of(error) == _NOT_REACHED:
+        return _again()
+    return f"Fix the problem and {_again('run')}"
+
+
+def _state() -> str:
+    """Return what is said of the files that a command writes, if it writes any."""
+    return "" if _stdout.only_reads else "No partial files are visible. "
+
+
+def _again(run: str = "Run") -> str:
+    return f"{run} the command again{'' if _stdout.only_reads else ' to resume'}"
 
 
 def _ended(message: str, code: int) -> int:

@@ -45,6 +45,7 @@ class GroupedCommand(click.Command):
         options: Sequence[Option] = (),
         shows: str | None = None,
         reloads_with: str | None = None,
+        only_reads: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__(*arguments, **settings)
@@ -53,6 +54,7 @@ class GroupedCommand(click.Command):
         self.examples = examples
         self.shows = shows  # the command of which this one shows what it would do
         self.reloads_with = reloads_with  # the option with which it handles SIGHUP itself
+        self.only_reads = only_reads  # whether it leaves each replica as it is
         self.exit_codes = exit_codes or {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -79,7 +81,8 @@ class GroupedCommand(click.Command):
 
         A command without options, such as `version`, does not ask the environment either.
         """
-        failures.expect(ctx.params.get("output", "text"), has_begun=True)
+        only_reads = self.only_reads or ctx.params.get("dry_run", False)
+        failures.expect(ctx.params.get("output", "text"), True, only_reads)
         if self.reloads_with is None or ctx.params[self.reloads_with] is None:
             # one that came during the start arrives now
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])

@@ -6,10 +6,11 @@ import platform
 import socket
 from dataclasses import replace
 
+from cpreplicate import errors
 from cpreplicate.core import uri
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.doctor.case import Case, Visit
-from cpreplicate.operations.doctor.findings import Result, failure, skipped, text_of, warning
+from cpreplicate.operations.doctor.findings import Result, failure, skipped, warning
 from cpreplicate.operations.doctor.sockets import unanswered
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import EngineLost
@@ -138,7 +139,7 @@ class _Visitor:
         try:
             status = self._sides.source.storage(self._source).stat(self._source)
         except (OSError, CpreplicateError) as error:
-            return text_of(error)
+            return errors.described(error)
         return f"{self._source} is not there" if status is None else None
 
     def _target_problem(self) -> str | None:
@@ -146,5 +147,5 @@ class _Visitor:
         try:
             questions.reach(storage, self._target_root)
         except (OSError, CpreplicateError) as error:
-            return f"{uri.filesystem(self._target_root)}: {text_of(error)}"
+            return f"{uri.filesystem(self._target_root)}: {errors.described(error)}"
         return None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, NamedTuple, TypeVar
 
+from cpreplicate import errors
 from cpreplicate.errors import exit_code_of
 
 FindingStatus = Literal["ok", "warning", "failed", "skipped"]
@@ -107,16 +108,9 @@ def _result(check: Check[T], subject: T) -> Result:
     try:
         return check.run(subject)
     except Exception as error:  # noqa: BLE001  # the other checks go on
-        message, remedy = in_two(text_of(error))
+        message, remedy = in_two(errors.described(error))
         general = _RIGHTS if isinstance(error, PermissionError) else check.remedy
         return failure(message, remedy or general, exit_code_of(error))
-
-
-def text_of(error: Exception) -> str:
-    """Return the message of an error, without the number of an `OSError`."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error) or type(error).__name__
 
 
 def in_two(text: str) -> tuple[str, str | None]:

@@ -5,12 +5,13 @@ What it finds stops no sync: it is a warning, also that the Kafka does not answe
 
 from __future__ import annotations
 
+from cpreplicate import errors
 from cpreplicate.core.positions.model import Positions
 from cpreplicate.core.positions.ranges import described
 from cpreplicate.core.positions.remedies import Remedy
 from cpreplicate.errors import Refused
 from cpreplicate.operations.doctor.case import Case
-from cpreplicate.operations.doctor.findings import Result, in_two, text_of, warning
+from cpreplicate.operations.doctor.findings import Result, in_two, warning
 from cpreplicate.operations.kafka import check as kafka_check
 from cpreplicate.operations.kafka.positions import positions_of
 from cpreplicate.storage import Transient
@@ -30,7 +31,7 @@ def check_kafka(subject: Case) -> Result:
     try:
         listing = kafka_check.listed(kafka.cluster, [held])
     except (Transient, Refused) as error:
-        message, remedy = in_two(text_of(error))
+        message, remedy = in_two(errors.described(error))
         return warning(message, remedy or _UNREACHED)
     problems = kafka_check.problems_of(held, kafka, listing)
     if problems:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 
+from cpreplicate import errors
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import total
@@ -23,7 +24,6 @@ from cpreplicate.operations.doctor.findings import (
     failure,
     in_two,
     skipped,
-    text_of,
     warning,
 )
 from cpreplicate.operations.doctor.source import compared_clocks
@@ -277,7 +277,7 @@ def check_space(subject: Case) -> Result:
     try:
         spaces = storage.space(replica.root, briefly=False)
     except OSError as error:
-        return skipped(f"the space cannot be asked for: {text_of(error)}")
+        return skipped(f"the space cannot be asked for: {errors.described(error)}")
     if not spaces:
         return skipped("no quota, and the storage does not show its free space")
     if (short := shortage(subject.plan, spaces)) is not None:
@@ -304,7 +304,7 @@ def check_retention(subject: Case) -> Result:
     try:
         settings = questions.delete_policies(case_side.storage, case_side.uri)
     except OSError as error:
-        return skipped(f"the settings cannot be asked for: {text_of(error)}")
+        return skipped(f"the settings cannot be asked for: {errors.described(error)}")
     if settings is None:
         return skipped("the storage does not show what it keeps")
     keeping = [setting.text for setting in settings if setting.keeps]

@@ -132,13 +132,16 @@ class RenamingStorage(Storage):
         """Provide a name beside `uri` for a file that is not complete yet.
 
         If the block raises, a file with this name is deleted. If that fails, too, as where the
-        connection broke, it is tried again after a later block has ended well.
+        connection broke, it is tried again after a later block has ended well. An error of the
+        block names the file that was to be written.
         """
         temporary = uris.join(uris.parent(uri), TEMPORARY + uuid.uuid4().hex)
         try:
             yield temporary
-        except BaseException:
+        except BaseException as error:
             self._remove(temporary)
+            if isinstance(error, OSError) and isinstance(error.filename, str):
+                error.filename = error.filename.replace(uris.name(temporary), uris.name(uri))
             raise
         for _ in range(min(_REMOVED_AT_ONCE, len(self._left))):
             with contextlib.suppress(IndexError):  # another thread was faster

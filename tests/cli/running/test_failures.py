@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -160,3 +161,49 @@ def test_an_object_is_the_last_line_of_a_watch_that_failed_and_not_of_one_that_w
     write_checkpoint(tmp_path / "dcA", 2, FILES)
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert error_of(ended)["exit_code"] == 6
+
+
+def run_by(shell, *words, cwd):
+    """What a process returned that a line of a shell started, as `exec "$@"`."""
+    command = ["bash", "-c", shell, "bash", sys.executable, "-m", "cpreplicate", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def test_a_file_that_the_system_does_not_let_grow_is_named(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, {"shared/large": 3000})
+    ended = run_by('ulimit -f 1; exec "$@"', "sync", f"dcA/{JOB}", "dcB", cwd=tmp_path)
+    assert ended.returncode != 0
+    assert f" {tmp_path}/dcB/{JOB}/" in ended.stderr.splitlines()[-1]
+    assert ".cpreplicate-tmp" not in ended.stderr
+
+
+def test_only_a_relative_path_needs_the_working_directory(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    removed = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
+    places = (f"{tmp_path}/dcA/{JOB}", f"{tmp_path}/dcB")
+    assert run_by(removed, "sync", *places, cwd=tmp_path).returncode == 0
+    refused = run_by(removed, "sync", f"../dcA/{JOB}", f"{tmp_path}/dcB", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "below the working directory, which was removed" in refused.stderr
+
+
+def test_a_command_that_only_reads_resumes_nothing(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    reason = printed("list", "loop", cwd=tmp_path).stderr
+    assert reason.endswith("Fix the problem and run the command again\n")
+    assert "partial" not in reason
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    reason = printed("sync", f"dcA/{JOB}", "loop", cwd=tmp_path).stderr
+    assert reason.endswith("Fix the problem and run the command again to resume\n")
+
+
+def test_threads_that_cannot_start_are_a_limit_of_the_host_and_no_bug(tmp_path, monkeypatch):
+    def start(_thread):
+        raise RuntimeError("can't start new thread")
+
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    ended = printed("sync", f"dcA/{JOB}", "dcB", cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "`ulimit -u`" in ended.stderr
+    assert "report what it prints" not in ended.stderr

@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import uuid
+from collections.abc import Iterator
 
 from cpreplicate.storage.base import TEMPORARY
 
@@ -70,11 +71,23 @@ def _renameat2(path: str, new_path: str) -> int:
     return ctypes.get_errno() if failed else 0
 
 
+@contextlib.contextmanager
+def named(path: str) -> Iterator[None]:
+    """Give the errors of the block a path: those of an open file have none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        raise
+
+
 def sync_directory(path: str) -> None:
     """Make the names in a directory durable, where its filesystem has an fsync for that."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with named(path):
+            os.fsync(descriptor)
     except OSError as error:
         if error.errno not in _NO_FSYNC:
             raise

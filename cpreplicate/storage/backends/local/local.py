@@ -10,16 +10,17 @@ import contextlib
 import copy
 import errno
 import fcntl
+import io
 import os
 import stat as modes
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import Refused, TargetGone, UsageError
 from cpreplicate.storage.backends.local import filesystem, mounts
-from cpreplicate.storage.backends.local.filesystem import sync_directory
+from cpreplicate.storage.backends.local.filesystem import named, sync_directory
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import Content
 from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, Space, new_listing
@@ -46,7 +47,7 @@ class LocalStorage(RenamingStorage):
         return other
 
     def open(self, uri: str) -> BinaryIO:
-        return open(_path(uri), "rb", opener=_open_regular)
+        return io.BufferedReader(_File(_path(uri), opener=_open_regular))
 
     def stat(self, uri: str) -> FileStatus | None:
         path = _path(uri)
@@ -85,7 +86,7 @@ class LocalStorage(RenamingStorage):
         path = _path(uri)
         chunks = content()
         _make_directory(os.path.dirname(path), self._within)
-        with open(path, "xb") as file:
+        with named(path), open(path, "xb") as file:
             for chunk in chunks:
                 file.write(chunk)
             file.flush()
@@ -194,6 +195,18 @@ def _path(uri: str) -> str:
     if unusable:
         raise Refused(f"{uri!r} names no file that a filesystem could hold")
     return path
+
+
+class _File(io.FileIO):
+    """A file that is read, whose errors have its path."""
+
+    def readinto(self, buffer: Any) -> int:
+        with named(str(self.name)):
+            return super().readinto(buffer)
+
+    def readall(self) -> bytes:
+        with named(str(self.name)):
+            return super().readall()
 
 
 def _open_regular(path: str, flags: int) -> int:
