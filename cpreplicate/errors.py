@@ -38,6 +38,12 @@ class SourceDamaged(CopyFailed):
     exit_code = 4
 
 
+class ReplicaDamaged(CopyFailed):
+    """Files of the replica that were to be copied in it are damaged; no `_metadata` was changed."""
+
+    exit_code = 4
+
+
 class NoSpace(CpreplicateError):
     """The target has no room for what a sync would copy: nothing was committed or deleted."""
 

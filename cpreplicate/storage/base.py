@@ -111,6 +111,7 @@ class Storage(ABC):
     lone surrogate), or that contains what is `unusable`.
     """
 
+    retries = False  # whether a verb is tried again after a failure that may pass
     closes_slowly = False  # whether the close of a file waits for more than its bytes
     closers = 0  # threads beside these `streams` that may wait for the close of a file
     streams = 8  # small files that are worth having in flight at once from one process

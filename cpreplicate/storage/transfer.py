@@ -88,14 +88,20 @@ def _copied(
             check()
 
     status = reading.stat(source) if sides.preserve else None
-    # a put that could not begin has read nothing, and closed nothing
-    with contextlib.ExitStack() as tried:
 
-        def content() -> Iterator[bytes]:
-            tried.close()
-            return crc.over(tried.enter_context(_opened(reading, source, extent)))
+    def put() -> int:
+        # a put that could not begin has read nothing, and closed nothing
+        with contextlib.ExitStack() as tried:
 
-        length = writing.put(target, content, expect, status.attributes if status else None)
+            def content() -> Iterator[bytes]:
+                tried.close()
+                return crc.over(tried.enter_context(_opened(reading, source, extent)))
+
+            return writing.put(target, content, expect, status.attributes if status else None)
+
+    # a read that fails midway fails the put: one of the two storages tries the whole again
+    is_tried_by_source = reading.retries and not writing.retries
+    length = reading.carry_out("read", source, put) if is_tried_by_source else put()
     return Checksum(length, crc.value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,19 +86,35 @@ def test_a_damaged_file_is_named_and_copied_again(replicated: Replicated) -> Non
     assert replicated.verify().restorable
 
 
+@pytest.mark.parametrize("target", ["file", parts.rest("hdfs")])
 def test_a_damaged_file_of_the_source_is_named_and_nothing_is_committed(
-    replicated: Replicated,
+    replicated: Replicated, tmp_path: Path, target: str
 ) -> None:
     replicated.damage(DAMAGED)
+    root, side = (
+        (f"file:{tmp_path}/dcC", Side())
+        if target == "file"
+        else (f"{replicated.root}-of-dcC", replicated.side)
+    )
     request = SyncRequest(
         replicated.replica,
-        f"{replicated.root}-of-dcC",
-        sides=Sides(replicated.side, replicated.side),
+        root,
+        sides=Sides(replicated.side, side),
         execution=ExecutionOptions(runner="inline"),
     )
     with pytest.raises(SourceDamaged, match=f"/{DAMAGED}: it is damaged or lost") as raised:
         sync_operation.sync(request, lambda _line: None)
     assert raised.value.exit_code == 4
+
+
+def test_a_damaged_metadata_that_is_the_first_file_to_be_read_is_damage(
+    replicated: Replicated,
+) -> None:
+    """No data arrived of another file by then: one beside it is read, to decide."""
+    replicated.damage("chk-1/_metadata")
+    fresh = replace(replicated.side, retry_for=0.5)  # a storage of its own
+    with pytest.raises(DamagedFile, match=r"chk-1/_metadata: it is damaged or lost"):
+        fresh.storage(replicated.replica).read(f"{replicated.replica}/chk-1/_metadata")
 
 
 @pytest.mark.parametrize(

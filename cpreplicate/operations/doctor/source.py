@@ -11,7 +11,7 @@ from cpreplicate.operations.doctor.case import Case, source_of
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, warning
 from cpreplicate.operations.sync.source.state import SourceState, read_source
 from cpreplicate.protocol import json_files
-from cpreplicate.storage import Storage, Transient, questions
+from cpreplicate.storage import DamagedFile, Storage, Transient, questions
 
 CLOCKS_DIFFER = 5.0  # seconds after which a difference of clocks is a warning
 _COPIES_FAIL = 3
@@ -38,7 +38,7 @@ def check_files(subject: Case) -> Result:
     except FileNotFoundError:
         remedy = "Sync a complete checkpoint, or give --remap if its files are elsewhere"
         return failure(f"{path} is not there", remedy, _INCOMPLETE)
-    except Transient:
+    except (Transient, DamagedFile):  # with an exit code of their own
         raise
     except OSError as error:
         return failure(f"{path} cannot be read: {error.strerror or error}", _READABLE, _COPIES_FAIL)

@@ -21,7 +21,7 @@ from cpreplicate.core.packs import is_pack, is_written
 from cpreplicate.core.path_columns import texts
 from cpreplicate.core.placement import PACKED, Layout, is_replica_path
 from cpreplicate.core.restore import relative_to
-from cpreplicate.errors import CopyFailed, Refused
+from cpreplicate.errors import CopyFailed, Refused, ReplicaDamaged
 from cpreplicate.operations.change.change import Change, refuse_links, some
 from cpreplicate.operations.verify.compare import errors_of
 from cpreplicate.protocol import needed
@@ -257,7 +257,7 @@ class Unpacker:
     def write(self, execution: ExecutionOptions) -> None:
         """Record what will be written and deleted, then write the members as files.
 
-        Raises `CopyFailed` if a member is damaged or cannot be written.
+        Raises `ReplicaDamaged` if a member is damaged, `CopyFailed` if it cannot be written.
         """
         if not self._changed:
             return
@@ -316,7 +316,8 @@ class Unpacker:
     def _raise_if_failed(self, tasks: Collection[Copy], outcomes: Collection[Outcome]) -> None:
         failed = list(errors_of(outcomes))
         if failed or len(outcomes) != len(tasks):
-            raise CopyFailed(
+            is_damaged = any(outcome.damaged for outcome in outcomes)
+            raise (ReplicaDamaged if is_damaged else CopyFailed)(
                 f"{len(failed) or 'some'} of {len(tasks)} packed files could not be written as"
                 " files of their own. No _metadata was changed and nothing was deleted. Run again"
                 f" to resume. {some(failed)}"

@@ -36,6 +36,7 @@ class StorageWrapper(Storage):
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
         self.streams, self.closers = inner.streams, inner.closers
+        self.retries = inner.retries
         self.put_calls, self.closes_slowly = inner.put_calls, inner.closes_slowly
         self.has_directories, self.copies_within = inner.has_directories, inner.copies_within
         self.needs_conditions, self.keeps_uploads = inner.needs_conditions, inner.keeps_uploads

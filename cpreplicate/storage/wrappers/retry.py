@@ -75,6 +75,7 @@ class Retrying(StorageWrapper):
 
     def __init__(self, inner: Storage, seconds: float, pauses: Pauses | None = None) -> None:
         super().__init__(inner)
+        self.retries = True
         self._seconds = seconds
         self._pauses = pauses
         self._reading, self._writing = _Health(1), _Health(_WRITES)

@@ -17,7 +17,7 @@ from cpreplicate.core.metadata import decode, rewrite
 from cpreplicate.core.metadata.rewrite import Segment
 from cpreplicate.core.metadata.segments import segments
 from cpreplicate.core.packs import PackOptions
-from cpreplicate.errors import CopyFailed, Refused
+from cpreplicate.errors import Refused, ReplicaDamaged
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import relocate
@@ -143,7 +143,7 @@ def test_a_damaged_member_ends_the_run_before_any_metadata_changes(replica):
     pack = min((replica / "packed").iterdir(), key=lambda path: path.stat().st_size)
     data = pack.read_bytes()
     pack.write_bytes(bytes([data[0] ^ 1]) + data[1:])
-    with pytest.raises(CopyFailed, match=r"is damaged .* --check-content"):
+    with pytest.raises(ReplicaDamaged, match=r"is damaged .* --check-content"):
         unpack(replica)
     for name in ("chk-1", "chk-2"):
         assert (replica / name / "_metadata").read_bytes() == before[f"{name}/_metadata"]

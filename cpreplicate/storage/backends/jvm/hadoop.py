@@ -81,7 +81,7 @@ class HadoopStorage(HdfsClientStorage):
         self._write = write
         self.written = written_as(write, options)
         self.replication = self.written.expected_replication
-        self.arrivals = Arrivals()
+        self.arrivals = Arrivals(self)
         self._lock = threading.Lock()
         self._cluster: Cluster | None = None
         # what would fail at every call is raised now
@@ -150,7 +150,7 @@ class HadoopStorage(HdfsClientStorage):
     def _is_damaged(self, uri: str) -> bool:
         """Return whether a file that no DataNode returned is damaged."""
         with contextlib.suppress(OSError), self.translated_errors(uri) as cluster:
-            return self.arrivals.prove_damage(cluster.datanodes(uri))
+            return self.arrivals.prove_damage(uri, cluster.datanodes(uri))
         return False
 
     def trash_minutes(self, uri: str) -> float | None:

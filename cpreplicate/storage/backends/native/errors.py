@@ -41,10 +41,15 @@ _AUTHENTICATION = "hadoop.security.authentication"
 class NativeErrors:
     """The errors of a client: what they mean depends on how it is configured."""
 
-    def __init__(self, options: Mapping[str, str], namenodes: Sequence[str]) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        namenodes: Sequence[str],
+        arrivals: Arrivals | None = None,
+    ) -> None:
         self._is_secure = options.get(_AUTHENTICATION) == "kerberos"
         self._options, self._namenodes = options, namenodes
-        self.arrivals = Arrivals()
+        self._arrivals = arrivals
 
     def at(self, uri: str) -> ErrorsAt:
         """Return a context that translates the exceptions of calls about a URI."""
@@ -99,7 +104,8 @@ class NativeErrors:
         named = ", ".join(f"{host}:{port}" for host, port in nodes)
         asked = f"no DataNode returned a block of it: {named}" if nodes else _NO_DATANODE
         error = Unread(errno.EIO, asked + hint_about(text, self._options), uri)
-        error.is_damaged = functools.partial(self.arrivals.prove_damage, nodes)
+        if self._arrivals is not None:
+            error.is_damaged = functools.partial(self._arrivals.prove_damage, uri, nodes)
         return error
 
 

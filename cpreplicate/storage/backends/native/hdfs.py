@@ -86,7 +86,8 @@ class HdfsStorage(HdfsClientStorage):
         self._filesystem = filesystem
         self._options, self.written = options, written_as(write, options)
         self.replication = self.written.expected_replication
-        self._errors = NativeErrors(options, namenodes)
+        self._arrivals = Arrivals(self)
+        self._errors = NativeErrors(options, namenodes, self._arrivals)
         self._mounts = mounts
         self._hadoop = hadoop
         self._client = _client(filesystem, _with_fallback(filesystem, options, mounts), keytab)
@@ -125,7 +126,7 @@ class HdfsStorage(HdfsClientStorage):
     def _packets_of(self, uri: str) -> _Packets:
         with self._errors.at(uri):
             file = self._namenode.call(self._client.read, path_of(uri))
-            return _Packets(file, self._errors.at(uri), self._datanodes, self._errors.arrivals)
+            return _Packets(file, self._errors.at(uri), self._datanodes, self._arrivals)
 
     def open_extent(self, uri: str, extent: int) -> BinaryIO:
         """Open a file, by Hadoop's client if it has less than `extent` bytes in complete blocks.

@@ -62,7 +62,7 @@ class WebHdfsStorage(HdfsClientStorage):
     ) -> None:
         """`deadline` is in seconds."""
         self._client = _Client(filesystem, options, deadline)
-        self._arrivals = Arrivals()
+        self._arrivals = Arrivals(self)
         self.written = written = written_as(write, options)
         self.replication = written.expected_replication
         is_default = written.permission == _PERMISSION
@@ -129,7 +129,7 @@ class WebHdfsStorage(HdfsClientStorage):
             nodes = [node_of(name) for block in blocks for name in block["names"]]
         except (OSError, KeyError, TypeError, ValueError):  # Hadoop before 2.9 does not answer
             return False
-        return self._arrivals.prove_damage(nodes)
+        return self._arrivals.prove_damage(uri, nodes)
 
     def _length(self, uri: str) -> int:
         status = self.stat(uri)
