@@ -69,8 +69,8 @@ def _row(position: Position, names: Mapping[str, str]) -> tuple[str, ...]:
 
 def _pending_row(each: PendingTransaction, names: Mapping[str, str]) -> tuple[str, ...]:
     sink = names.get(each.operator, each.operator)
-    numbers = (each.producer_id, each.epoch, each.checkpoint)
-    return (sink, each.transactional_id, *map(str, numbers))
+    checkpoint = "" if each.checkpoint is None else str(each.checkpoint)
+    return (sink, each.transactional_id, str(each.producer_id), str(each.epoch), checkpoint)
 
 
 def _of_pending(pending: Sequence[PendingTransaction], names: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Positions and transactions of Flink's Kafka connector, 3.x to 5.x.
+"""Positions and transactions of Flink's Kafka connector, 3.x to 5.x, and of its forerunners.
 
 Nothing in a checkpoint names the connector. A split is one of `KafkaSource` if its version is 0,
 its bytes are used up exactly, and its topic has a valid name; one of `DynamicKafkaSource` has
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from cpreplicate.core.positions import kafka_legacy
 from cpreplicate.core.positions.fields import Fields
 from cpreplicate.core.positions.list_states import datum
 from cpreplicate.core.positions.model import (
@@ -59,7 +60,7 @@ class Coordinator(NamedTuple):
 class KafkaPositions:
     """The decoder of Kafka's connector; see `model.PositionDecoder`."""
 
-    states = frozenset((READERS, COMMITTER))
+    states = frozenset((READERS, COMMITTER)) | kafka_legacy.LISTS
 
     def decode(self, state: SourceState) -> Positions | None:
         """Return what an operator's state holds, or None if it is not Kafka's."""
@@ -67,7 +68,7 @@ class KafkaPositions:
             return _source(state)
         if COMMITTER in state.elements:
             return _committer(state)
-        return None
+        return kafka_legacy.decoded(state)
 
 
 def _source(state: SourceState) -> Positions | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cpreplicate.core.metadata.mutf8 import utf
+from cpreplicate.core.positions import kafka_legacy
 from cpreplicate.core.positions.fields import Fields, block, flag, i32, i64
 from cpreplicate.core.positions.kafka import (
     COLLECTOR_MAGIC,
@@ -61,10 +62,31 @@ def rewritten(state: SourceState, changes: Changes) -> Rewritten:
     found = KafkaPositions().decode(state)
     if found is None:
         return Rewritten({}, None)
-    made = _source if READERS in state.elements else _committer
-    new = made(state, found, changes)
+    new = _made(state, found, changes)
     _compare(state, found, new, changes)
     return new
+
+
+def _made(state: SourceState, found: Positions, changes: Changes) -> Rewritten:
+    if READERS in state.elements:
+        return _source(state, changes)
+    if COMMITTER in state.elements:
+        return _committer(state, found, changes)
+    return _legacy(state, found, changes)
+
+
+def _legacy(state: SourceState, found: Positions, changes: Changes) -> Rewritten:
+    name, new = kafka_legacy.TRANSACTIONS, state.elements.get(kafka_legacy.TRANSACTIONS, ())
+    if kafka_legacy.OFFSETS in state.elements:
+        name, old = kafka_legacy.OFFSETS, state.elements[kafka_legacy.OFFSETS]
+        new = tuple(kafka_legacy.with_changes(each, changes.topics, _by(changes)) for each in old)
+    elif found.pending and changes.drops_pending:
+        new = tuple(map(kafka_legacy.without_pending, new))
+    return Rewritten({} if new == state.elements.get(name, ()) else {name: new}, None)
+
+
+def _by(changes: Changes) -> Callable[[str, int], int | None]:
+    return lambda topic, partition: changes.offset(Split(topic, partition, None))
 
 
 def _compare(state: SourceState, found: Positions, new: Rewritten, changes: Changes) -> None:
@@ -102,7 +124,7 @@ def _committer(state: SourceState, found: Positions, changes: Changes) -> Rewrit
 _NO_COMMITTABLES = i32(2) + block(COLLECTOR_MAGIC.to_bytes(4, "big") + i32(1, 0))
 
 
-def _source(state: SourceState, _found: Positions, changes: Changes) -> Rewritten:
+def _source(state: SourceState, changes: Changes) -> Rewritten:
     splits = tuple(_element(element, changes) for element in state.elements[READERS])
     coordinator = state.coordinator
     if coordinator is not None:

@@ -6,12 +6,12 @@ stand in the `_metadata`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from cpreplicate.core.positions.fields import Fields, block, flag
 from cpreplicate.core.positions.model import Unreadable
-from cpreplicate.core.positions.snappy import first_bytes
+from cpreplicate.core.positions.snappy import IDENTIFIER, first_bytes
 
 MOST_BYTES = 8 << 20  # of a stream and of an element of it; that of a split has some 60
 _VERSIONS = (5, 6)  # 6 has a flag for compression (Flink 1.18 and later)
@@ -40,6 +40,35 @@ def elements(stream: bytes, offsets: Sequence[int]) -> Iterator[bytes]:
             fields.position = offset
             yield fields.block()
             end = fields.position
+
+
+def raw_elements(stream: bytes, offsets: Mapping[str, Sequence[int]], name: str) -> Iterator[bytes]:
+    """Yield the elements of one list of a stream, whose serializers are not known.
+
+    `offsets` are those of lists of the stream: each element ends where the next one of them begins.
+    Raises `Unreadable` as `elements`.
+    """
+    _, start, is_compressed = raw_head(stream, offsets)
+    for place in _pieces(stream, start, offsets):
+        if place.name == name:
+            yield first_bytes(place.piece, 0, MOST_BYTES) if is_compressed else place.piece
+
+
+def raw_head(stream: bytes, offsets: Mapping[str, Sequence[int]]) -> tuple[bytes, int, bool]:
+    """Return what is in front of all elements, its length, and whether those are compressed.
+
+    Raises `Unreadable` for a version that is not known.
+    """
+    fields = Fields(stream)
+    version = fields.i32()
+    if version not in _VERSIONS:
+        raise Unreadable(f"version {version} of an operator state is not known")
+    is_compressed = fields.flag() if version > 5 else False
+    end = min((place for places in offsets.values() for place in places), default=len(stream))
+    if not fields.position <= end <= len(stream):
+        raise Unreadable(f"an element at byte {end} of a state of {len(stream)} bytes")
+    head = stream[:end].removesuffix(IDENTIFIER) if is_compressed else stream[:end]
+    return head, len(head), is_compressed
 
 
 def _compressed(stream: bytes, offset: int) -> bytes:
@@ -94,25 +123,33 @@ class Rebuilt(NamedTuple):
 
 
 def rebuilt(
-    stream: bytes, offsets: Mapping[str, Sequence[int]], replaced: Mapping[str, Sequence[bytes]]
+    stream: bytes,
+    offsets: Mapping[str, Sequence[int]],
+    replaced: Mapping[str, Sequence[bytes]],
+    raw: Collection[str] = (),
 ) -> Rebuilt:
     """Return a stream in which the elements of some lists are replaced, one for one.
 
-    `offsets` are those of all lists of the stream. The new one is not compressed. All else is as it
-    was. Raises `Unreadable` as `elements`.
+    `offsets` are those of all lists of the stream. Lists in `raw` are read by `raw_elements`. The
+    new stream is not compressed. All else is as it was. Raises `Unreadable` as `elements`.
     """
-    fields = Fields(stream)
-    is_compressed = _head(fields)
-    head, out = stream[: fields.position], bytearray()
+    if replaced.keys() <= set(raw):
+        head, start, is_compressed = raw_head(stream, offsets)
+    else:
+        fields = Fields(stream)
+        is_compressed, start = _head(fields), fields.position
+        head = stream[:start]
+    out = bytearray()
     if is_compressed:
         head = head[:4] + flag(False) + head[5:]
     moved: dict[str, list[int]] = {name: [] for name in offsets}
-    for place in _pieces(stream, fields.position, offsets):
+    for place in _pieces(stream, start, offsets):
         piece = first_bytes(place.piece, 0, MOST_BYTES) if is_compressed else place.piece
         if place.name is not None:
             moved[place.name].append(len(head) + len(out))
             if place.name in replaced:
-                piece = _replaced(piece, replaced[place.name][place.nth])
+                element = replaced[place.name][place.nth]
+                piece = element if place.name in raw else _replaced(piece, element)
         out += piece
     return Rebuilt(head + bytes(out), {name: tuple(each) for name, each in moved.items()})
 

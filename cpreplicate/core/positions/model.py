@@ -13,6 +13,10 @@ class Unreadable(ValueError):
     """A state that cannot be read; the message says why, to be put behind the operator's name."""
 
 
+class AnotherConnector(Unreadable):
+    """A state that has the name of one that is read, and is of another connector."""
+
+
 class Position(NamedTuple):
     """Where a job reads on in one partition of a source.
 
@@ -36,13 +40,16 @@ class Position(NamedTuple):
 
 
 class PendingTransaction(NamedTuple):
-    """A transaction that the checkpoint completed and that the restored job is to commit."""
+    """A transaction that a checkpoint completed and that the restored job is to commit.
+
+    `checkpoint` is None of a `FlinkKafkaProducer`, which does not record it.
+    """
 
     operator: str
     transactional_id: str
     producer_id: int
     epoch: int
-    checkpoint: int
+    checkpoint: int | None
 
 
 class Unread(NamedTuple):

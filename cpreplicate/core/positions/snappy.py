@@ -7,6 +7,7 @@ import pyarrow as pa
 from cpreplicate.core.positions.model import Unreadable
 
 _COMPRESSED, _PLAIN, _IDENTIFIER = 0, 1, 0xFF
+IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"  # the first chunk of a stream
 _CHUNK_HEAD, _CRC = 4, 4  # bytes: type and u24 length; a checksum of the content
 _LARGEST = 65_536  # bytes of content of a chunk, by the format
 

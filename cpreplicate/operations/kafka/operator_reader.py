@@ -12,7 +12,13 @@ from typing import BinaryIO, NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Uris
 from cpreplicate.core.metadata.operator_states import CoordinatorState, ListStates, operator_states
-from cpreplicate.core.positions.list_states import MOST_BYTES, elements
+from cpreplicate.core.positions import kafka_legacy
+from cpreplicate.core.positions.list_states import (
+    MOST_BYTES,
+    elements,
+    raw_elements,
+    raw_head,
+)
 from cpreplicate.core.positions.model import SourceState, Unreadable
 from cpreplicate.protocol.source import MetadataFile
 from cpreplicate.runners import ExecutionOptions, choose_runner
@@ -28,6 +34,15 @@ class OperatorStates(NamedTuple):
     operator: str
     coordinator: CoordinatorState | None
     lists: tuple[ListStates, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of its lists."""
+        return frozenset(name for states in self.lists for name in states.offsets)
+
+    def wanted(self, names: frozenset[str]) -> frozenset[str]:
+        """Return those of its lists that have these names, and may be of a connector."""
+        return (self.names & names) - (kafka_legacy.LISTS - kafka_legacy.own_lists(self.names))
 
 
 class ReadOperator(NamedTuple):
@@ -62,11 +77,21 @@ class _Gathered:
                 continue
             if offsets is None:
                 raise Unreadable("it has more elements than a source has splits")
-            for element in elements(stream, offsets):
+            for element in self._of(states, stream, name, offsets):
                 self.size += len(element)
                 if self.size > _MOST_OF_OPERATOR:
                     raise Unreadable(f"it holds more than {_MOST_OF_OPERATOR >> 20} MiB of states")
                 self.elements[name].append(element)
+
+    def _of(
+        self, states: ListStates, stream: bytes, name: str, offsets: tuple[int, ...]
+    ) -> Iterator[bytes]:
+        """Return the elements of one list. Those of legacy connectors have other serializers."""
+        if name not in kafka_legacy.LISTS:
+            return elements(stream, offsets)
+        every = {each: places or () for each, places in states.offsets.items()}
+        kafka_legacy.refuse_others(name, raw_head(stream, every)[0])
+        return raw_elements(stream, every, name)
 
 
 @dataclass(frozen=True)
@@ -99,10 +124,9 @@ class OperatorReader:
             operator = self.file.metadata.operators[index].id
             yield OperatorStates(operator, coordinator, tuple(lists))
 
-    def read(self, found: OperatorStates, names: frozenset[str] | None = None) -> ReadOperator:
+    def read(self, found: OperatorStates, names: frozenset[str]) -> ReadOperator:
         """Return the states of an operator, of lists with these names. Raises `Unreadable`."""
-        every = frozenset(name for states in found.lists for name in states.offsets)
-        wanted = every if names is None else every & names
+        wanted = found.names & names
         holding = [
             states
             for states in found.lists

@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from cpreplicate.core import uri
 from cpreplicate.core.positions.kafka import KafkaPositions, are_of_known_versions
 from cpreplicate.core.positions.model import (
+    AnotherConnector,
     PositionDecoder,
     Positions,
     SourceState,
@@ -63,7 +64,7 @@ def positions_of(
     known = decoders()
     names = frozenset[str]().union(*(each.states for each in known))
     reader = OperatorReader(file, side, tuple(remaps), is_listed)
-    reading = _Reading(reader, known)
+    reading = _Reading(reader, known, names)
     with ExitStack() as stack:
         operators = reader.operators(file.open(stack), names)
         found = Positions.joined([reading.of_operator(each) for each in operators])
@@ -82,13 +83,17 @@ class _Reading:
 
     reader: OperatorReader
     decoders: Sequence[PositionDecoder]
+    names: frozenset[str]
 
     def of_operator(self, found: OperatorStates) -> Positions:
         """Return what the states of one operator hold."""
-        if not found.lists:
+        wanted = found.wanted(self.names)
+        if not wanted:
             return Positions()
         try:
-            return self._decoded(self.reader.read(found).state)
+            return self._decoded(self.reader.read(found, wanted).state)
+        except AnotherConnector as error:
+            return Positions(unread=(Unread(found.operator, str(error), is_obstacle=False),))
         except Unreadable as error:
             return Positions(unread=(Unread(found.operator, str(error)),))
 

@@ -9,10 +9,11 @@ from typing import BinaryIO, NamedTuple
 
 from cpreplicate.core.metadata.operator_states import ListStates
 from cpreplicate.core.metadata.splice import Edit, file_edit, inline_edit, offsets_edit
+from cpreplicate.core.positions import kafka_legacy
 from cpreplicate.core.positions.kafka import KafkaPositions
 from cpreplicate.core.positions.kafka_rewrite import Changes, rewritten
 from cpreplicate.core.positions.list_states import rebuilt
-from cpreplicate.core.positions.model import Unreadable
+from cpreplicate.core.positions.model import AnotherConnector, Unreadable
 from cpreplicate.errors import Refused
 from cpreplicate.operations.kafka.operator_reader import (
     OperatorReader,
@@ -56,21 +57,20 @@ def rebasing(
     with ExitStack() as stack:
         data = file.open(stack)
         for found in reader.operators(data, None):
-            if not _holds_positions(found):
+            wanted = found.wanted(KafkaPositions.states)
+            if not wanted:
                 continue
             try:
-                read = reader.read(found, KafkaPositions.states)
+                read = reader.read(found, wanted)
                 _Operator(found, read, data, replica, name, plan).change(changes(found.operator))
+            except AnotherConnector:
+                continue
             except Unreadable as error:
                 raise Refused(
                     f"{file.uri}: the state of operator {found.operator} cannot be changed:"
                     f" {error}. Nothing was written"
                 ) from error
     return plan
-
-
-def _holds_positions(found: OperatorStates) -> bool:
-    return any(not KafkaPositions.states.isdisjoint(states.offsets) for states in found.lists)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,8 @@ class _Operator:
         self, states: ListStates, stream: bytes, elements: Mapping[str, tuple[bytes, ...]]
     ) -> None:
         """Plan the change of one subtask's state: inline where it is so, else in a new file."""
-        new = rebuilt(stream, {name: each or () for name, each in states.offsets.items()}, elements)
+        every = {name: each or () for name, each in states.offsets.items()}
+        new = rebuilt(stream, every, elements, kafka_legacy.LISTS)
         for name, offsets in new.offsets.items():
             if offsets != states.offsets[name]:
                 self.plan.edits.append(offsets_edit(states.places[name], offsets))
