@@ -122,7 +122,11 @@ def test_content_and_sample_are_the_share_of_a_sample(words, share):
         (WriteSettings, set(), "sync"),
         (RelocateRequest, {"side", "execution"}, "relocate"),
         (SweepRequest, {"sides", "execution", "most"}, "sweep"),
-        (PromoteRequest, {"content", "side", "execution", "source", "seen", "clusters"}, "promote"),
+        (
+            PromoteRequest,
+            {"content", "side", "execution", "source", "seen", "clusters", "is_synced"},
+            "promote",
+        ),
     ],
 )
 def test_each_field_of_a_request_is_filled_by_a_parameter_of_its_command(
