@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from cpreplicate.core import uri
-from cpreplicate.errors import UsageError
+from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage.sides import STORAGES
 
 # of a user, at the beginning of a URI; a secret key may hold `/`, and a path with `@` follow a port
 _PASSWORD = re.compile(r"[^:/@]*://[^:/@]*:(?!\d+/)[^@]*@")
+
+# what a shell makes of a word, at the beginning of a path
+_UNEXPANDED = re.compile(r"~[^/]*|\$(\w+|\{[^/]*\})")
 
 
 def absolute(text: str) -> str:
@@ -30,7 +34,10 @@ def remaps(pairs: Iterable[tuple[str, str]]) -> tuple[uri.Remap, ...]:
 
 def _resolved(text: str) -> str:
     """Return the URI that a text means. Only a relative path needs the working directory."""
-    return uri.absolute(text, _working_directory(text) if uri.is_relative(text) else "/")
+    try:
+        return uri.absolute(text, _working_directory(text) if uri.is_relative(text) else "/")
+    except Refused as error:  # which is the word for a path in a checkpoint
+        raise UsageError(str(error)) from error
 
 
 def _working_directory(text: str) -> str:
@@ -48,11 +55,18 @@ def refuse_misspelled(text: str) -> None:
 
     It is one with a password, or one like `hdfs//dcB/replicas`, or `file://data/replicas`, whose
     first directory is the name of a host: a replica would be written to another place, unnoticed.
+    So it would by `~/replicas` or `$HOME/replicas` that no shell has expanded.
     """
     if _PASSWORD.match(text):
         raise UsageError(
             "a URI with a password: it would be in messages, logs and records. Give what the"
             " storage needs with --source-conf or --target-conf. The URI is not shown here"
+        )
+    unexpanded = _UNEXPANDED.match(text)
+    if unexpanded is not None and not os.path.lexists(unexpanded[0]):
+        raise UsageError(
+            f"{text}: no shell has expanded {unexpanded[0]}, as in quotes or in a file of options."
+            f" Write the path itself, or ./{text} for a directory of that name"
         )
     scheme = text.partition("//")[0]
     if scheme in STORAGES and not Path(scheme).exists():

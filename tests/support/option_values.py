@@ -21,6 +21,7 @@ _VALUES = {
     kinds.HTML_FILE: "/a.html",
     kinds.TABLE_FILE: "/a.parquet",
     kinds.AGE: "7d",
+    kinds.PERIOD: "7h",
     kinds.SHARE: "5%",
     kinds.CAP: "5%",
     kinds.BYTE_RATE: "5MB/s",

@@ -125,6 +125,16 @@ def pause(text: str) -> float:
     return waited
 
 
+def period(text: str) -> float:
+    """Return the seconds of a time that decides what is removed: all but 0 need a unit.
+
+    Raises `click.BadParameter`.
+    """
+    if (asked := seconds(text)) and text.strip()[-1].isdecimal():
+        raise click.BadParameter(f"{text}: has no unit. Write {text}h of hours, {text}d of days")
+    return asked
+
+
 def age(text: str) -> float:
     """Return the seconds of an age after which something is removed.
 
@@ -340,6 +350,7 @@ RATE = Kind(
 )
 TIME = _number("time", "TIME", seconds)
 PAUSE = _number("time", "TIME", pause)
+PERIOD = _number("time", "TIME", period)
 AGE = _number("time", "TIME", age)
 JOB_NAME = Kind("name", "NAME", _job_name)
 INSTANT = Kind("time", "TIME", instant)

@@ -181,7 +181,7 @@ KEEP = (
     basic(
         "keep-within",
         "Keep all checkpoints completed within TIME of the newest one (not of now), such as 24h.",
-        kinds.TIME,
+        kinds.PERIOD,
         fills="within",
     ),
     basic(

@@ -130,7 +130,7 @@ SWEEP = (
     limit(
         "min-age",
         "Leave files that were modified within this time: another run may have written them.",
-        kinds.TIME,
+        kinds.PERIOD,
         default="24h",
     ),
     MAX_SWEPT,
@@ -184,7 +184,7 @@ FORGET = (
     basic(
         "older-than",
         "Only replicas whose newest checkpoint was completed before that, such as 30d.",
-        kinds.TIME,
+        kinds.PERIOD,
     ),
     basic(
         "last-point",

@@ -73,6 +73,7 @@ def test_what_is_neither_a_rate_nor_a_timetable_is_a_mistake(text):
         ("lock-wait", NINES, "expected a time"),
         ("retry-for", "40000d", "expected a time"),
         ("keep-within", f"{NINES}h", "expected a time"),
+        ("keep-within", "24", "has no unit"),
         ("keep", NINES, "expected a whole number"),
         ("parallelism", "2147483648", "expected a whole number"),
         ("max-delete", "9" * 5000, "expected a number of files"),
@@ -124,3 +125,11 @@ def test_a_number_without_a_unit_is_warned_of(tmp_path, text, warns):
     ended = printed(*words, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert ("without a unit" in ended.stderr) is warns
+
+
+@pytest.mark.parametrize(
+    "words", [("sweep", "dcB", "--min-age", "24"), ("forget", "dcB", "--older-than", "30.5")]
+)
+def test_a_time_by_which_files_are_removed_has_a_unit(tmp_path, words):
+    ended = printed(*words, cwd=tmp_path)
+    assert (ended.returncode, "has no unit" in ended.stderr) == (2, True), ended.stderr
