@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side
 
 _SHOWN = 5  # names in a message
+_FEWEST = 4  # characters of an id that select a job: one or two are those of a few jobs by chance
+_looks_like_id = re.compile(r"[0-9a-fA-F]{4,}").fullmatch
 
 
 class Selected(NamedTuple):
@@ -163,6 +166,11 @@ def _of_prefix(job: str, of_id: Sequence[Named], of_name: Sequence[Named]) -> Se
             f"--job {job} is the name of a job, and an id begins so, too. Nothing was done. Give"
             f" the whole id of one of them: {_titles(list(candidates.values()))}"
         )
+    if len(job) < _FEWEST:
+        raise UsageError(
+            f"--job {job}: an id is selected by {_FEWEST} of its characters or more. Nothing was"
+            f" done. Give more of it: {_titles(of_id)}"
+        )
     if len(of_id) > 1:
         raise UsageError(
             f"--job {job}: {len(of_id)} ids begin so. Nothing was done. Give more of one of them:"
@@ -174,7 +182,8 @@ def _of_prefix(job: str, of_id: Sequence[Named], of_name: Sequence[Named]) -> Se
 def _none(target_root: str, job: str, known: Sequence[Named]) -> NotThere:
     """Return the error for a name that no replica has, with those that are most like it."""
     names = {each.record.name for each in known if each.record is not None}
-    words = sorted(names | {each.job for each in known if each.record is None})
+    is_id = _looks_like_id(job) is not None
+    words = sorted(names | {each.job for each in known if is_id or each.record is None})
     similar = difflib.get_close_matches(job, words, _SHOWN, cutoff=0.0)
     more = f" and {len(words) - len(similar)} more" if len(words) > len(similar) else ""
     unnamed = "" if names else ". No name is recorded there: give the id of a job"

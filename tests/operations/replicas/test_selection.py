@@ -44,7 +44,7 @@ def test_a_name_that_cannot_be_recorded_as_it_is_selects_the_replica_too(roots):
 def test_an_id_and_its_beginning_select_a_replica_with_or_without_a_name(roots):
     roots.add(FIRST, "orders")
     roots.add(THIRD)
-    assert [job_of(roots, job) for job in (FIRST, "0", "0a0a", THIRD, "1c")] == [
+    assert [job_of(roots, job) for job in (FIRST, FIRST[:4], FIRST[:9], THIRD, THIRD[:4])] == [
         FIRST,
         FIRST,
         FIRST,
@@ -87,10 +87,25 @@ def test_jobs_of_one_name_that_ran_at_the_same_time_are_an_error_that_names_them
 
 
 def test_a_beginning_of_several_ids_is_an_error_that_names_them(roots):
+    other = FIRST[:30] + SECOND[-2:]
     roots.add(FIRST, "orders")
-    roots.add(SECOND)
-    with pytest.raises(UsageError, match=f"2 ids.*{FIRST}.*{SECOND}"):
-        selected(roots, "0")
+    roots.add(other)
+    with pytest.raises(UsageError, match=f"2 ids.*{FIRST}.*{other}"):
+        selected(roots, FIRST[:4])
+
+
+@pytest.mark.parametrize("job", ["0", FIRST[:3]])
+def test_a_few_characters_of_an_id_select_nothing(roots, job):
+    roots.add(FIRST, "orders")
+    with pytest.raises(UsageError, match=f"4 of its characters or more.*{FIRST}"):
+        selected(roots, job)
+
+
+def test_an_id_with_a_mistake_gets_the_nearest_ids(roots):
+    roots.add(FIRST, "orders")
+    roots.add(THIRD, "clicks")
+    with pytest.raises(NotThere, match=rf"There are '{FIRST}'"):
+        selected(roots, f"{FIRST[:8]}f{FIRST[9:]}")
 
 
 def test_a_name_that_another_id_begins_with_is_an_error_that_names_both(roots):
@@ -138,11 +153,11 @@ def test_replicas_of_earlier_versions_without_names_are_selected_by_id_only(root
 
 def test_directories_of_others_are_never_selected(roots):
     roots.add(FIRST, "orders")
-    (roots.root / "dcB" / "0a-of-another-program").mkdir()
+    (roots.root / "dcB" / "0a0a-of-another-program").mkdir()
     (roots.root / "dcB" / ".hidden").mkdir()
-    assert job_of(roots, "0a") == FIRST
+    assert job_of(roots, "0a0a") == FIRST
     with pytest.raises(NotThere):
-        selected(roots, "0a-of-another-program")
+        selected(roots, "0a0a-of-another-program")
 
 
 def test_a_damaged_marker_of_the_same_name_is_an_error_that_names_it(roots):
