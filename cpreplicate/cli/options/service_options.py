@@ -151,6 +151,14 @@ SERVICE = (
         kinds.AGE,
     ),
     service(
+        "forget-flink",
+        "JobManager of a cluster that restores from the replicas: --forget-ended asks it before"
+        " each removal whether one of its jobs runs from the replica. Repeatable.",
+        kinds.TEXT,
+        metavar="URL",
+        is_multiple=True,
+    ),
+    service(
         "max-lag", "The largest lag with which --heartbeat is called.", kinds.TIME, default="15m"
     ),
 )

@@ -200,6 +200,7 @@ class ServiceOptions:
     max_lag: float
     sweep_every: float
     forget_ended: float | None
+    forget_flink: Sequence[str]
 
     def settings(
         self, interval: float, retire_after: float | None, is_for_one: bool
@@ -258,6 +259,7 @@ def run_service(
         each_turn = _observed(service, options, values["shard"], stack, keeper.counts)
         # the service ends by itself when its grace is over
         signals.stop_within(options.grace * _MORE_THAN_GRACE)
+        signals.report_ready()
         gc.freeze()  # what was imported stays: no collection looks at it again
         try:
             service.run(_leave, each_turn)
@@ -374,12 +376,19 @@ def _housekeeper(
     sides: Sides,
     execution: ExecutionOptions,
 ) -> Housekeeper:
-    """Return what sweeps and forgets replicas of a service while its context lasts."""
+    """Return what sweeps and forgets replicas of a service while its context lasts.
+
+    Raises `UsageError` for what is no URL.
+    """
+    from cpreplicate.flink.control import FlinkControl
     from cpreplicate.operations.replicas.housekeeping import Housekeeper, HousekeepingSettings
     from cpreplicate.output.log import narrate, write_warning
 
+    clusters = tuple(map(FlinkControl, options.forget_flink))
+    if clusters and options.forget_ended is None:
+        raise UsageError("--forget-flink is of --forget-ended, which is not given")
     settings = HousekeepingSettings(
-        options.sweep_every, options.forget_ended, shard, lists_sources, sides, execution
+        options.sweep_every, options.forget_ended, shard, lists_sources, sides, execution, clusters
     )
     return Housekeeper(service, settings, narrate, write_warning, service.clock)
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify, named, silent
+from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.retention import Retention
 from cpreplicate.errors import (
@@ -100,6 +102,9 @@ def of_one(removal: Removal) -> RemovalOfAll:
     return RemovalOfAll((job,), not removal.done)
 
 
+_REMNANT = "nothing but its directory is left"
+
+
 class Candidate(NamedTuple):
     """A replica that may be removed, and why: `later` is a later life that has a point.
 
@@ -130,9 +135,10 @@ def refuse_no_whole_replica(root: str, side: Side) -> None:
         raise UsageError(f"{error}. `forget` removes a whole replica, and nothing else") from error
 
 
-def refuse_running(replica: str, clusters: Sequence[FlinkControl]) -> None:
+def refuse_running(replica: str, clusters: Sequence[FlinkControl], option: str = "--flink") -> None:
     """Raise `Refused` if a job that runs was restored from a replica, or writes there.
 
+    `option` is the one that named the clusters.
     Raises as `FlinkRest.jobs` if a JobManager does not answer, and `MetadataError` if one reports a
     job that is not understood: it may be such a job.
     """
@@ -146,7 +152,7 @@ def refuse_running(replica: str, clusters: Sequence[FlinkControl]) -> None:
                 raise Refused(
                     f"the job {job.name} ({job.job_id}) at {cluster.url} was restored from, or"
                     f" writes, {used}: it may need {replica}. Nothing was removed. If its own"
-                    " checkpoints reference nothing there, run without --flink"
+                    f" checkpoints reference nothing there, run without {option}"
                 )
 
 
@@ -171,7 +177,7 @@ def candidate(replica: str, request: ForgetRequest) -> Candidate:
     refuse_no_whole_replica(replica, sides.target)
     seen = _seen([replica, *_namesakes(replica, sides.target)], sides)
     if not seen or seen[0].observed.replica != replica:
-        return Candidate(replica, None, "nothing but its directory is left")
+        return Candidate(replica, None, _REMNANT)
     chosen = _decided(seen[0], _copies(seen), request)
     if isinstance(chosen, str):
         raise Refused(f"{replica} stays as it is: {chosen}. Nothing was removed")
@@ -203,8 +209,9 @@ def candidates(replicas: Sequence[str], request: ForgetRequest) -> list[JobRemov
     if request.last_point:
         raise UsageError("--last-point is for one replica, which is given by its path or id")
     seen = _seen(replicas, request.sides)
-    copies = _copies(seen)
-    return [_one_of_many(each, copies, request) for each in seen]
+    copies, remnants = _copies(seen), _remnants(replicas, seen, request.sides.target)
+    rest = [row for row in seen if row.observed.replica not in remnants]
+    return [*remnants.values(), *(_one_of_many(each, copies, request) for each in rest)]
 
 
 def overdue(
@@ -212,12 +219,33 @@ def overdue(
 ) -> list[JobRemoval | Candidate]:
     """Return as `candidates` those that are older than `older_than`, and are not left out."""
     seen = _seen(replicas, request.sides)
-    copies = _copies(seen)
-    return [
-        _one_of_many(row, copies, request)
-        for row in seen
-        if _is_older(row, request) and not is_left(row)
-    ]
+    copies, remnants = _copies(seen), _remnants(replicas, seen, request.sides.target)
+    rest = [row for row in seen if row.observed.replica not in remnants]
+    old = [row for row in rest if _is_older(row, request) and not is_left(row)]
+    return [*remnants.values(), *(_one_of_many(row, copies, request) for row in old)]
+
+
+def _remnants(
+    replicas: Sequence[str], seen: Iterable[ReplicaStatus], side: Side
+) -> dict[str, Candidate]:
+    """Return what removals that died have left after the marker, by its place."""
+    whole = {row.observed.replica for row in seen if not _is_bare(row)}
+    bare = [place for place in replicas if place not in whole]
+    found = [place for place in bare if _is_remnant(Replica(place, side))]
+    return {place: Candidate(place, None, _REMNANT) for place in found}
+
+
+def _is_bare(row: ReplicaStatus) -> bool:
+    return row.life is not None and row.life.replica_id is None and row.checkpoint is None
+
+
+def _is_remnant(replica: Replica) -> bool:
+    """Return whether nothing is left but a lease that nobody holds, or less."""
+    with suppress(CpreplicateError, OSError):
+        is_alone = [child.name for child in replica.children()] == [OWN]
+        if is_alone and all(name.startswith(lease.NAME) for name in replica.own_files()):
+            return lease.Lease(replica.root, replica.side).refusal() is None
+    return False
 
 
 def forget_all(
@@ -404,4 +432,5 @@ def _is_older(row: ReplicaStatus, request: ForgetRequest) -> bool:
         return False
     files = {name: file for name, file in own.items() if name[:5] != lease.NAME}
     times = [file.dated for file in files.values()]
-    return all(time_ is not None and now - time_ > (request.older_than or 0) for time_ in times)
+    is_old = (time_ is not None and now - time_ > (request.older_than or 0) for time_ in times)
+    return bool(times) and all(is_old)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from cpreplicate.core.notify import Notify, named, silent
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import LeaseHeld, NotThere, Refused, Sealed, described
+from cpreplicate.flink.control import FlinkControl
 from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.jobs.service import Service
 from cpreplicate.operations.jobs.state import Followed
@@ -71,7 +72,8 @@ class HousekeepingSettings:
     `sweep_every` is the time between two rounds, 0 for no sweeps. Replicas of ended jobs are
     removed once they are older than `forget_ended`, None for never, and only those of jobs in the
     `shard`. `lists_sources`: jobs are found by their directories. Then a replica whose
-    source holds a checkpoint stays: it would be copied again.
+    source holds a checkpoint stays: it would be copied again. `clusters` are asked whether one of
+    their jobs runs from a replica, before that is removed.
     """
 
     sweep_every: float = _DAY
@@ -80,6 +82,7 @@ class HousekeepingSettings:
     lists_sources: bool = True
     sides: Sides = field(default=Sides())
     execution: ExecutionOptions = field(default=ExecutionOptions())
+    clusters: Sequence[FlinkControl] = ()
 
     @property
     def every(self) -> float:
@@ -230,12 +233,14 @@ class Housekeeper:
             older_than=self._settings.forget_ended,
             sides=self._settings.sides,
             execution=self._execution,
-            refuse=self._refuse_followed,
+            refuse=self._refuse_used,
         )
         refs = replicas_below(root, [], self._settings.sides, silent)
         places = [ref.replica for ref in refs if ref.is_found]
-        kept, is_left = 0, partial(self._is_left, self._fed())
-        for chosen in forget.overdue(places, request, is_left):
+        kept, fed = 0, self._fed()
+        for chosen in forget.overdue(places, request, partial(self._is_left, fed)):
+            if chosen.replica in fed:
+                continue  # its first sync died
             if isinstance(chosen, Candidate):
                 self._alone(chosen.replica, partial(self._forget, chosen, request))
             else:
@@ -258,9 +263,16 @@ class Housekeeper:
         is_listed = self._settings.lists_sources and row.observed.source_newest is not None
         return is_listed or replica in fed
 
-    def _refuse_followed(self, replica: str) -> None:
+    def _refuse_used(self, replica: str) -> None:
         if replica in self._fed():
             raise Refused(f"{replica} stays as it is: its job runs again. Nothing was removed")
+        try:
+            forget.refuse_running(replica, self._settings.clusters, "--forget-flink")
+        except Transient as error:  # it is not the replica that does not answer
+            raise Refused(
+                f"{replica} stays as it is: whether a job runs from it is not known. Nothing was"
+                f" removed. {error}"
+            ) from error
 
     def _fed(self) -> set[str]:
         """Return the replicas of jobs whose sources hold a checkpoint, or may."""

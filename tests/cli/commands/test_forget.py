@@ -137,6 +137,7 @@ def test_a_service_forgets_by_policy_and_sweeps_what_it_follows(roots, tmp_path)
     [
         (("--jobs-under", "{root}/dcA", "--forget-ended", "30"), "must be at least 1h"),
         (("{root}/dcA", "--forget-ended", "30d"), "--forget-ended is of many jobs"),
+        (("--jobs-under", "{root}/dcA", "--forget-flink", "http://b:1"), "is of --forget-ended"),
     ],
 )
 def test_a_policy_without_its_unit_or_for_one_job_is_refused(tmp_path, words, reason):

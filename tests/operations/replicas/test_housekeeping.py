@@ -4,6 +4,8 @@ import contextlib
 import errno
 import json
 import shutil
+import subprocess
+import sys
 import zlib
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import CopyFailed
+from cpreplicate.flink.control import FlinkControl
 from cpreplicate.operations.jobs.job import Job
 from cpreplicate.operations.jobs.service import Service, ServiceSettings
 from cpreplicate.operations.replicas.housekeeping import (
@@ -29,6 +32,7 @@ from tests.support.jobs import JOB
 from tests.support.registry import serving
 from tests.support.replicas import DAY, FILES, NEXT, aged, paths, recorded, sealed, synced
 from tests.support.roots import FIRST, HOUR, NOON, SECOND, THIRD, Roots
+from tests.support.simulated_flink import SimulatedControl, SimulatedFlink
 from tests.support.stepping import ManualClock, Stepped, Steps
 
 INLINE = ExecutionOptions(runner="inline")
@@ -286,6 +290,51 @@ def test_a_removal_that_failed_half_way_goes_on_in_the_next_round(roots, tmp_pat
         assert not list(first.glob("chk-*/_metadata"))
         assert found.round() == HousekeepingCounts(forgotten=2, kept=2, failures=1)
     assert left(roots) == {THIRD, CLICKS}
+
+
+@pytest.mark.usefixtures("roots")
+def test_a_replica_from_which_a_job_of_the_other_cluster_runs_stays_as_long_as_it_runs(tmp_path):
+    cluster = SimulatedFlink("http://b:8081", "file:/elsewhere")
+    cluster.start("ab" * 16, "orders", restored=f"hdfs://b/x/{FIRST}/chk-1")
+    control = SimulatedControl(cluster)
+    with kept(tmp_path, forget_ended=30 * DAY, clusters=[control]) as found:
+        assert found.round() == HousekeepingCounts(forgotten=1, kept=2, failures=1)
+        (warning,) = found.warnings
+        assert "was restored from, or writes" in warning
+        assert "without --forget-flink" in warning
+        control.cancel("ab" * 16)
+        assert found.round().forgotten == 2
+
+
+def test_while_the_other_cluster_does_not_answer_nothing_is_removed(roots, tmp_path):
+    silent = FlinkControl("http://127.0.0.1:1")
+    with kept(tmp_path, forget_ended=30 * DAY, clusters=[silent]) as found:
+        assert found.round() == HousekeepingCounts(kept=2, failures=2)
+    assert left(roots) == {FIRST, SECOND, THIRD, CLICKS}
+    assert all("whether a job runs from it is not known" in each for each in found.warnings)
+
+
+def test_what_a_removal_left_that_was_killed_after_the_marker_goes_in_the_next_round(
+    roots, tmp_path
+):
+    killed, bare, first_sync = ("ee" * 16, "dd" * 16, "bb" * 16)
+    (roots.targets / bare / ".cpreplicate").mkdir(parents=True)
+    taken = "; ".join(
+        [
+            "import os, sys",
+            "from cpreplicate.protocol.lease import acquire",
+            "from cpreplicate.storage import Side",
+            "acquire(sys.argv[1], Side()).__enter__()",
+            "os._exit(9)",
+        ]
+    )
+    place = f"file:{roots.targets}/{killed}"
+    assert subprocess.run([sys.executable, "-c", taken, place], check=False).returncode == 9
+    (roots.targets / "empty").mkdir()
+    with lease.acquire(f"file:{roots.targets}/{first_sync}", Side()):
+        with kept(tmp_path, forget_ended=30 * DAY) as found:
+            assert found.round() == HousekeepingCounts(forgotten=4, kept=2)
+        assert left(roots) == {THIRD, CLICKS, first_sync, "empty"}
 
 
 @pytest.mark.parametrize("is_so", ["sealed", "held", "later one is lost"])
