@@ -5,12 +5,13 @@ What other programs use is described in `cpreplicate.api` and docs/api.md.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from cpreplicate.version import __version__
 
+TYPE_CHECKING = False  # that of `typing`, whose import a signal at the start would have to wait for
+
 if TYPE_CHECKING:  # imported on use: `cpreplicate --help` needs none of it
+    from typing import Any
+
     from cpreplicate.api.cancellation import Cancellation as Cancellation
     from cpreplicate.api.observation import status as status
     from cpreplicate.api.observation import verify as verify
@@ -53,4 +54,6 @@ def __getattr__(name: str) -> Any:
     """Import what is used of the API."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(_MODULES[name]), name)

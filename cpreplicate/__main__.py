@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import signal
-from typing import NoReturn
+
+TYPE_CHECKING = False  # that of `typing`: until `main` is called, a SIGHUP ends the process
+
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def main() -> NoReturn:

@@ -3,8 +3,11 @@
 import contextlib
 import re
 import signal
+import socket
 import subprocess
+import time
 from functools import partial
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -103,6 +106,43 @@ def test_a_reload_right_after_the_start_is_made_once_the_service_can(host, tmp_p
         assert terminated(process) == TERMINATED
 
 
+def test_a_hangup_at_any_moment_from_the_start_on_is_no_end(host):
+    delays = [0.005, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0]  # seconds; env has run, and Python begins
+    for count, delay in enumerate(delays, start=1):
+        with host.start() as process:
+            wait_until(partial(has_mask, process.pid, "SigBlk", signal.SIGHUP))
+            time.sleep(delay)
+            process.send_signal(signal.SIGHUP)
+            wait_until(partial(has_read_again, host, count))
+            assert terminated(process) == TERMINATED
+
+
+def has_read_again(host, count):
+    return host.messages().count("the configuration was read again") == count
+
+
+def has_mask(process, name, number):
+    """Whether a process handles (`SigCgt`) or blocks (`SigBlk`) a signal."""
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{process}/status").read_text()
+        [mask] = re.findall(rf"^{name}:\s+(\w+)$", status, re.MULTILINE)
+        return bool(int(mask, 16) >> (number - 1) & 1)
+    return False
+
+
+def test_the_service_reports_to_systemd_that_it_is_ready_once_a_hangup_is_handled(host, tmp_path):
+    unit = (DEPLOY / "systemd" / FLEET).read_text()
+    assert re.findall(r"^Type=(.*)$", unit, re.MULTILINE) == ["notify"]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE)
+        with host.start(NOTIFY_SOCKET=str(tmp_path / "notify")) as process:
+            assert manager.recv(100) == b"READY=1"
+            assert has_mask(process.pid, "SigCgt", signal.SIGHUP)
+            process.send_signal(signal.SIGHUP)
+            wait_until(lambda: "the configuration was read again" in host.messages())
+
+
 def test_a_reload_of_a_service_that_is_gone_fails(host):
     with host.start() as process:
         process.kill()
@@ -161,6 +201,7 @@ def test_a_service_that_is_killed_again_and_again_leaves_a_whole_replica(host, t
         assert checker.faults(tmp_path / "dcB" / JOB) == []
     with host.start() as process:
         wait_until(lambda: is_replicated(tmp_path, number))
+        wait_until(partial(has_mask, process.pid, "SigCgt", signal.SIGTERM))
         assert terminated(process) == TERMINATED
     assert is_whole(tmp_path)
 

@@ -68,8 +68,9 @@ def unit_command(
         _VARIABLE.sub(lambda match: environment.get(match[1], ""), word)
         for word in shlex.split(line)
     ]
-    assert words[0] == _PROGRAM
-    return [sys.executable, "-m", "cpreplicate", *words[1:]], {**os.environ, **environment}
+    first = words.index(_PROGRAM)
+    program = [sys.executable, "-m", "cpreplicate"]
+    return [*words[:first], *program, *words[first + 1 :]], {**os.environ, **environment}
 
 
 def unit_reload(name: str, process: int) -> tuple[list[str], dict[str, str]]:

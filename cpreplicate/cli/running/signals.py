@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 import weakref
@@ -116,6 +117,17 @@ def call_on_hangup(function: Callable[[], None]) -> None:
     signal.signal(signal.SIGHUP, lambda _number, _frame: function())
     # one that came during the start arrives now
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
+
+
+def report_ready() -> None:
+    """Report to a service manager that waits for that, as systemd does, that the service runs."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    place = f"\0{address[1:]}" if address.startswith("@") else address
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+        to.setblocking(False)
+        to.sendto(b"READY=1", place)
 
 
 def _raise(number: int, _frame: FrameType | None) -> NoReturn:
