@@ -58,6 +58,23 @@ CONTRAST = """(() => {
     const least = found.reduce((a, b) => (a[0] < b[0] ? a : b));
     return { count: found.length, least, bars: Math.min(...bars), lines: Math.min(...lines) };
 })()"""
+# The colours of large areas of the first chart: the numbers of series, else what they are
+AREAS = """(() => {
+    const canvas = document.querySelector("canvas");
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    const style = getComputedStyle(document.documentElement);
+    const numbers = new Map([1, 2, 3, 4, 5].map((n) =>
+        [style.getPropertyValue(`--series-${n}`).trim(), n]));
+    const counts = new Map();
+    for (let at = 0; at < data.length; at += 4) {
+        if (data[at + 3] === 0) continue;
+        const hex = [...data.slice(at, at + 3)].map((part) => part.toString(16).padStart(2, "0"));
+        const color = `#${hex.join("")}${data[at + 3] < 255 ? " " + data[at + 3] : ""}`;
+        counts.set(color, (counts.get(color) ?? 0) + 1);
+    }
+    const large = [...counts].filter(([, count]) => count > 1500).map(([color]) => color);
+    return large.map((color) => numbers.get(color) ?? color);
+})()"""
 COLUMN = """[...document.querySelectorAll('[data-table="%d"] tbody tr')].map(
     (row) => row.children[%d].textContent)"""
 FOCUS = "document.activeElement.ariaLabel || document.activeElement.textContent"
@@ -185,6 +202,20 @@ def test_charts_are_drawn_with_their_finding_for_those_who_do_not_see_them(brows
         return data.some((value) => value > 0);
     })"""
     assert browser.evaluate(drawn) == [True] * len(titles)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_bars_have_the_colours_of_their_legend(browser, tmp_path, theme):
+    series = tuple(Series(f"s{hue}", [2048 * hue, 4096], hue) for hue in (5, 2, 1))
+    page = Page("t", "a.", charts=(Chart("Bytes", "a has most.", ["a", "b"], series),))
+    (tmp_path / "page.html").write_text(html_of(page))
+    browser.prefer(theme)
+    browser.open(tmp_path / "page.html")
+    assert set(browser.evaluate(AREAS)) == {1, 2, 5}
+    other = {"light": "dark", "dark": "light"}[theme]
+    browser.prefer(other)
+    browser.wait_for(f"document.documentElement.dataset.theme === '{other}'")
+    assert set(browser.evaluate(AREAS)) == {1, 2, 5}
 
 
 def test_the_numbers_of_a_chart_are_a_table(browser, tmp_path):

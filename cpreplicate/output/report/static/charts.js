@@ -18,7 +18,7 @@
       scale.border = { color: grid };
     }
     chart.options.plugins.legend.labels.color = text;
-    chart.update("none");
+    chart.update(); // with "none", bars would keep the colours they have
   }
 
   // The unit of the axis, so that its numbers are round in it: 200 KiB and not 195.3 KiB.
@@ -59,7 +59,11 @@
         interaction: { mode: "index", axis: data.horizontal ? "y" : "x", intersect: false },
         scales: data.horizontal ? { x: values, y: labels } : { x: labels, y: values },
         // a click on the legend would hide a series, which no key does
-        plugins: { legend: { labels: {}, onClick: () => {} }, tooltip: { callbacks: { label } } },
+        plugins: {
+          colors: { enabled: false }, // it gives colours of its own to a series that has none yet
+          legend: { labels: {}, onClick: () => {} },
+          tooltip: { callbacks: { label } },
+        },
       },
     };
   }
