@@ -24,6 +24,7 @@ from cpreplicate.storage import Side
 NAME = "switch.json"
 LEASED = "switch"
 _FORMAT = 1
+_CLAIMS = 8  # a JobManager logs a line for each that it does not know
 
 Stop = Literal["checkpoint", "savepoint"]
 Step = Literal[
@@ -46,6 +47,7 @@ class SwitchRecord(NamedTuple):
     `origin_cluster` and `target_cluster` are what the clusters have and no other one. `standstill`
     are the seconds of a switch that one run brought to its end, `copying` those of its last copy.
     `switch_id` is that of this switch: others of the same life of a job have the same `new_job`.
+    `claim` is the last one of `claims` by which a switch into this replica asked for a checkpoint.
     """
 
     name: str
@@ -68,6 +70,7 @@ class SwitchRecord(NamedTuple):
     standstill: float | None = None
     copying: float | None = None
     switch_id: str = ""
+    claim: str = ""
 
     @property
     def is_open(self) -> bool:
@@ -94,6 +97,16 @@ def id_of_next(job_id: str, name: str, began: float, where: Literal["target", "o
     """
     life = f"{where}\n{job_id}\n{name}\n{began:.3f}"
     return hashlib.sha256(life.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def claims(record: SwitchRecord) -> tuple[str, ...]:
+    """Return the ids by which switches of a job ask for a checkpoint before they stop it.
+
+    They follow from the life of the job. Switches of it into several TARGET_ROOTs, from which it
+    may be started in several clusters, have only its JobManager in common, which keeps these ids.
+    """
+    lives = (f"claim\n{record.new_job}\n{number}" for number in range(_CLAIMS))
+    return tuple(hashlib.sha256(each.encode()).hexdigest()[:32] for each in lives)
 
 
 def read_switch(side: Side, root: str) -> SwitchRecord | None:
@@ -147,12 +160,15 @@ def switching(
     """Hold the lease of a switch while the block runs. Raises `LeaseHeld`, which names the holder.
 
     A record that is open is used instead of this one: another run left it meanwhile. So is a later
-    one of the same switch, which another run has ended meanwhile.
+    one of the same switch, which another run has ended meanwhile. Else this one has the claim of
+    the one that was there.
     """
     with acquire(uri.join(root, f"{OWN}/{LEASED}"), side, notify=notify) as lease:
         found = read_switch(side, root)
         is_used = found is not None and (found.is_open or found.switch_id == record.switch_id)
-        yield SwitchLog(root, side, lease, found if found is not None and is_used else record)
+        if found is not None:
+            record = found if is_used else record._replace(claim=found.claim)
+        yield SwitchLog(root, side, lease, record)
 
 
 def _record(fields: dict[str, Any]) -> SwitchRecord:
@@ -163,7 +179,7 @@ def _record(fields: dict[str, Any]) -> SwitchRecord:
     needed = {name: fields[name] for name in SwitchRecord._fields if name not in defaults}
     record = SwitchRecord(**{**needed, **known})
     texts = (record.name, record.job_id, record.directory, record.origin, record.target)
-    ids = (record.stop_id, record.new_job, record.back_job, record.switch_id)
+    ids = (record.stop_id, record.new_job, record.back_job, record.switch_id, record.claim)
     places = (record.point, record.replica, record.checkpoint)
     clusters = (record.origin_cluster, record.target_cluster)
     optional = [each for each in (*places, *clusters) if each]

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import random
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from cpreplicate.core import uri
-from cpreplicate.errors import FlinkRefused, MetadataError, NotSwitched, SwitchUnclear
+from cpreplicate.errors import FlinkRefused, MetadataError, NotSwitched, Refused, SwitchUnclear
 from cpreplicate.flink.control import TRIGGER_ID_SINCE, FlinkControl, Operation, Restored
 from cpreplicate.operations.handover.switch.preview import sync_of
 from cpreplicate.operations.handover.switch.request import SwitchRequest
 from cpreplicate.protocol.source import find
 from cpreplicate.protocol.switch_record import NAME as SWITCH
-from cpreplicate.protocol.switch_record import SwitchLog, SwitchRecord, new_id
+from cpreplicate.protocol.switch_record import SwitchLog, SwitchRecord, claims, new_id
 from cpreplicate.storage import Transient
 
 ENDED = ("CANCELED", "FINISHED")
 """The states that prove the end of a job: nothing starts it again."""
 GOING_ON = "The same command goes on from there; with --take-back, it has the job run where it ran"
 _FAILED = "FAILED"
+_KEPT = 6  # minutes after which a JobManager has forgotten a checkpoint that it was asked for
 _OVER = (404, 409)  # how Flink answers to a second cancel of a job, or once it is over
 _MARGIN = 2.0  # seconds after which a job that runs reports from what it was restored
 T = TypeVar("T")
@@ -189,14 +191,51 @@ def cancel(job_id: str, cluster: FlinkControl, request: SwitchRequest) -> None:
 
 def _end_by_checkpoint(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> Ended:
     job_id, taken = log.record.job_id, time.monotonic()
-    log.write(step="stopping", stop_id=new_id())
-    number = take_checkpoint(job_id, log.record.stop_id, origin, request)
+    number = _claimed(log, origin, request, is_last=True)
     log.write(stopped=time.time(), least=number or 0)
     asked = time.monotonic()
     cancel(job_id, origin, request)
     _refuse_unproven(log, origin, wait_for_end(job_id, origin, request, when_gone(log)))
     repeated = None if number is None else asked - taken
     return Ended(_point(log, origin, request), repeated)
+
+
+def _claimed(
+    log: SwitchLog, origin: FlinkControl, request: SwitchRequest, is_last: bool
+) -> int | None:
+    """Have a job complete a checkpoint, and return its number, None if Flink cannot be asked.
+
+    It is asked for by an id of `claims`, and the others are looked for before and after that: of
+    two switches, at least one sees the other. Raises `Refused` then, and the job runs on. The id is
+    not that of an earlier try, whose checkpoint would be returned. `is_last`: it may be the last
+    point.
+    """
+    others = [each for each in claims(log.record) if each != log.record.claim]
+    _refuse_claimed(log, others, origin, request)
+    own = random.choice(others)
+    log.write(claim=own, **({"step": "stopping", "stop_id": own} if is_last else {}))
+    number = take_checkpoint(log.record.job_id, own, origin, request)
+    if number is not None:
+        _refuse_claimed(log, [each for each in others if each != own], origin, request)
+    return number
+
+
+def _refuse_claimed(
+    log: SwitchLog, ids: Iterable[str], origin: FlinkControl, request: SwitchRequest
+) -> None:
+    record = log.record
+    for each in ids:
+        asked = partial(origin.checkpoint_result, record.job_id, each)
+        if not wait_for(asked, request, f"an answer of {origin.url}").is_known:
+            continue
+        if record.is_open:
+            log.write(step="taken back")
+        raise Refused(
+            f"{record.name} was not stopped by this run: another `switch` of it, into another"
+            " TARGET_ROOT, has asked for its last checkpoint, and may stop it. Wait for that one."
+            f" If none is at work any more, run again in {_KEPT} minutes: until then, {origin.url}"
+            " may know what was asked for"
+        )
 
 
 def _end_by_savepoint(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> Ended:
@@ -220,6 +259,7 @@ def _stop_with_savepoint(log: SwitchLog, origin: FlinkControl, request: SwitchRe
     Flink before 1.15 chooses the id by which it knows the savepoint. If that answer is lost, the
     job may end without that anybody knows with which savepoint.
     """
+    _claimed(log, origin, request, is_last=False)
     version, newest = origin.cluster().version, origin.newest_checkpoint(log.record.job_id)
     least = log.record.least if newest is None else newest.checkpoint_id
     log.write(step="stopping", stop_id=new_id(), stopped=time.time(), least=least)

@@ -26,7 +26,7 @@ from cpreplicate.operations.handover.switch.switch import switch
 from cpreplicate.operations.handover.switch.switch_all import switch_all
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.protocol.switch_record import read_switch
+from cpreplicate.protocol.switch_record import Stop, read_switch
 from cpreplicate.storage import Side
 from tests.support import parts
 from tests.support.commandline import run
@@ -324,25 +324,41 @@ def test_a_job_whose_end_was_not_seen_is_not_started_anywhere(
 
 
 @pytest.mark.rest
-def test_a_second_switch_of_a_job_is_refused_while_the_first_is_under_way(pair: Pair) -> None:
+@pytest.mark.parametrize("stop", ["checkpoint", "savepoint"])
+def test_a_second_switch_of_a_job_is_refused_while_the_first_is_under_way(
+    pair: Pair, tmp_path: Path, stop: Stop
+) -> None:
+    """It leads into the same TARGET_ROOT, or into another one: then the JobManager knows."""
     job_id = pair.start()
+    (tmp_path / "dcB" / "other").mkdir()
+    asked = pair.request(stop=stop, savepoints=f"{pair.dc_a}/savepoints")
+    other = replace(asked, sync=replace(asked.sync, target_root=f"{pair.dc_b}/other"))
     seconds: list[BaseException] = []
 
     class SwitchesTwice(FlinkControl):
         def cancel(self, job_id: str) -> None:
-            with contextlib.suppress(Killed):
-                try:
-                    switch(pair.request(), pair.clusters(), silent)
-                except BaseException as error:
-                    seconds.append(error)
-                    raise Killed from error
+            self._again()
             super().cancel(job_id)
 
-    done: JobSwitch = switch(pair.request(), pair.clusters(a=SwitchesTwice), silent)
+        def stop_with_savepoint(self, *words: Any) -> str:
+            self._again()
+            return super().stop_with_savepoint(*words)
+
+        def _again(self) -> None:
+            for each in (asked, other):
+                with contextlib.suppress(Killed):
+                    try:
+                        switch(each, pair.clusters(), silent)
+                    except BaseException as error:
+                        seconds.append(error)
+                        raise Killed from error
+
+    done: JobSwitch = switch(asked, pair.clusters(a=SwitchesTwice), silent)
     assert done.outcome == "switched"
     assert done.job_id == job_id
-    (error,) = seconds
-    assert type(error).__name__ == "LeaseHeld"
+    same, another = seconds
+    assert type(same).__name__ == "LeaseHeld"
+    assert "into another TARGET_ROOT, has asked for its last checkpoint" in str(another)
     pair.assert_runs_only(pair.b, str(done.new_job))
 
 
