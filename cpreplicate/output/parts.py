@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from cpreplicate.core.plan import Action, total
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.retention import Retention, Stated
 from cpreplicate.core.sizes import size
-from cpreplicate.core.start import Starting
+from cpreplicate.core.start import Starting, yaml
 from cpreplicate.operations.change.job_result import JobResult, JobResults, Result
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.streams import printable
@@ -94,6 +95,17 @@ def restore_text(restore: Restore, introduction: str) -> str:
 def restore_fields(restore: Restore) -> dict[str, str | None]:
     """Return the JSON object of how to restore a checkpoint."""
     return {"claim_mode": restore.claim_mode, "command": restore.command}
+
+
+def start_lines(start: Starting) -> list[str]:
+    """Return the ways to start a job from a checkpoint, as a text has them."""
+    return [
+        f"    {start.restore.command}",
+        f"    POST /jars/<jar>/run {json.dumps(start.rest)}",
+        f"    {start.application}",
+        "    FlinkDeployment (Kubernetes operator):",
+        *(f"        {line}" for line in yaml(start.deployment).splitlines()),
+    ]
 
 
 def starting_fields(start: Starting) -> dict[str, Any]:

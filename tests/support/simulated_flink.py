@@ -58,6 +58,7 @@ class SimulatedFlink:
         self.asked: list[Run] = []  # to run a program
         self.ignores_paths = False
         self.process = new_id()  # of its JobManager
+        self.options: dict[str, str] = {}  # more of its configuration
         self.before: Callable[[str], None] = lambda _verb: None
         self.after: Callable[[str], None] = lambda _verb: None
 
@@ -118,7 +119,8 @@ class SimulatedControl(FlinkControl):
         return Cluster(self.sim.version, "simulated", True, 0.0)
 
     def configuration(self) -> Mapping[str, str]:
-        return {"state.savepoints.dir": self.sim.root, "web.tmpdir": f"/tmp/{self.sim.process}"}
+        own = {"state.savepoints.dir": self.sim.root, "web.tmpdir": f"/tmp/{self.sim.process}"}
+        return own | self.sim.options
 
     def slots(self) -> Slots:
         return Slots(4, 4 - len(self.sim.running()))

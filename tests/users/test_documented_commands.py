@@ -30,7 +30,7 @@ OF_OTHERS = {
     "docs/lab/turns.md": {"--order"},
 }
 # options of Java and of py4j's gateway, in strings of the package
-NOT_OURS = {"--add-opens", "--die-on-broken-pipe", "--enable-auth"}
+NOT_OURS = {"--add-opens", "--die-on-broken-pipe", "--enable-auth", "--type"}
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![…\w])")
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from cpreplicate.core.start import Starting, yaml
+from cpreplicate.core.start import Starting
 from cpreplicate.operations.handover.promote import Promotion
 from cpreplicate.operations.replicas.source_look import Behind
 from cpreplicate.output import positions
 from cpreplicate.output.json import document, timestamp
-from cpreplicate.output.parts import starting_fields, warning_lines
+from cpreplicate.output.parts import start_lines, starting_fields, warning_lines
 from cpreplicate.output.results import Forms, kafka_check, verification
 from cpreplicate.output.text import duration, lines
 
@@ -33,11 +32,7 @@ def _text(promotion: Promotion) -> str:
         [
             f"sealed {promotion.sealed}; start the job from it in one of these ways",
             f"({start.restore.reason}):",
-            f"    {start.restore.command}",
-            f"    POST /jars/<jar>/run {json.dumps(start.rest)}",
-            f"    {start.application}",
-            "    FlinkDeployment (Kubernetes operator):",
-            *(f"        {line}" for line in yaml(start.deployment).splitlines()),
+            *start_lines(start),
         ]
     )
     return "\n\n".join([*parts, how])

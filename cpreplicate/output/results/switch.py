@@ -10,7 +10,7 @@ from cpreplicate.core import sizes
 from cpreplicate.operations.handover.switch.request import JobSwitch, Preview, Round, SwitchOutcome
 from cpreplicate.operations.handover.switch.switch_all import SwitchOfAll
 from cpreplicate.output.json import document
-from cpreplicate.output.parts import starting_fields, warning_lines
+from cpreplicate.output.parts import start_lines, starting_fields, warning_lines
 from cpreplicate.output.results import Forms
 from cpreplicate.output.text import columns, lines, table
 
@@ -51,9 +51,7 @@ def _of_job(job: JobSwitch) -> Iterator[str]:
         yield lines(
             [
                 f"{job.name} has ended, and its replica is sealed. Start it in one of these ways:",
-                f"    {job.starting.restore.command}",
-                f"    POST /jars/<jar>/run {json.dumps(job.starting.rest)}",
-                f"    {job.starting.application}",
+                *start_lines(job.starting),
             ]
         )
     yield from warning_lines(job.warnings)

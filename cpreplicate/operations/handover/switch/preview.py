@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
@@ -30,7 +31,8 @@ from cpreplicate.operations.sync.request import SyncRequest, is_outside_roots
 from cpreplicate.protocol.replica import Replica
 
 _SAVEPOINTS = ("state.savepoints.dir", "execution.checkpointing.savepoint-dir")
-_KUBERNETES = "kubernetes.cluster-id"
+_KUBERNETES, _NAMESPACE = "kubernetes.cluster-id", "kubernetes.namespace"
+_SUSPENDED = '{"spec":{"job":{"state":"suspended"}}}'
 T = TypeVar("T")
 
 
@@ -172,11 +174,19 @@ def _of_origin(job: RunningJob, request: SwitchRequest, origin: FlinkControl) ->
     if request.stop == "savepoint":
         yield from _of_savepoints(job, request, origin, configuration)
     if configuration.get(_KUBERNETES):
-        yield (
-            f"{origin.url} runs on Kubernetes ({_KUBERNETES}), where the operator, or a deployment,"
-            " may start the job again after its end. Suspend it there, and follow the steps by hand"
-            " in docs/before-a-switch.md"
-        )
+        yield _of_kubernetes(origin.url, configuration)
+
+
+def _of_kubernetes(url: str, configuration: Mapping[str, str]) -> str:
+    """Return why a job on Kubernetes is not stopped, and how it is by whoever keeps it there."""
+    name, namespace = configuration[_KUBERNETES], configuration.get(_NAMESPACE, "default")
+    suspend = ["kubectl", "-n", namespace, "patch", "flinkdeployment", name, "--type", "merge"]
+    return (
+        f"{url} runs on Kubernetes as {name} in the namespace {namespace}: the operator, or a"
+        " deployment, may start the job again after its end. Have it ended there instead. Of a"
+        f" FlinkDeployment, `{shlex.join([*suspend, '-p', _SUSPENDED])}` does that. The steps"
+        ' before and after it are in docs/before-a-switch.md, "From Kubernetes"'
+    )
 
 
 def _of_no_trigger(
@@ -244,6 +254,7 @@ def _with_target(
     slots = target.slots()
     needed = request.program.parallelism or clusters.origin.slots_needed(seen.job_id)
     too_old, older = _of_versions(target.url, cluster, origin)
+    unknown = _unknown_to_operator(target.url, target.configuration())
     refusals = (
         _same_manager(clusters.origin.url, target.url),
         refused_jar,
@@ -257,7 +268,18 @@ def _with_target(
         jar=jar,
         slots=(needed, slots.free),
         refusals=(*seen.refusals, *(each for each in refusals if each is not None)),
-        warnings=seen.warnings if older is None else (*seen.warnings, older),
+        warnings=(*seen.warnings, *(each for each in (older, unknown) if each is not None)),
+    )
+
+
+def _unknown_to_operator(url: str, configuration: Mapping[str, str]) -> str | None:
+    """Return what it means that a job is started by REST on Kubernetes, None elsewhere."""
+    if not configuration.get(_KUBERNETES):
+        return None
+    return (
+        f"{url} runs on Kubernetes as {configuration[_KUBERNETES]}: no resource of the operator has"
+        " a job that is started by REST: it neither upgrades nor restarts it. Without --start-at,"
+        " the part of a FlinkDeployment or FlinkSessionJob that starts the job is printed"
     )
 
 

@@ -10,18 +10,21 @@ import pytest
 
 from cpreplicate.core.notify import silent
 from cpreplicate.errors import NotSwitched, NotThere, Refused
+from cpreplicate.operations.handover.switch.request import Clusters
 from cpreplicate.operations.handover.switch.switch import switch
 from cpreplicate.operations.handover.switch.switch_all import every_job, switch_all
 from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.operations.kafka.check import KafkaAsked
 from cpreplicate.operations.verify.verify import ALL
 from cpreplicate.output.report import page_of
+from cpreplicate.output.results.switch import FORMS
+from cpreplicate.protocol.switch_record import Stop
 from cpreplicate.storage import Transient
 from tests.operations.handover.switch.test_steps import Centres, Killed, fails_at
 from tests.support.jobs import JOB, NEXT_JOB
 from tests.support.kafka_jobs import put_kafka_checkpoint
 from tests.support.kafka_states import Split
-from tests.support.simulated_flink import SimulatedFlink
+from tests.support.simulated_flink import SimulatedControl, SimulatedFlink
 from tests.support.standin_kafka import StandInKafka
 
 
@@ -106,6 +109,57 @@ def test_a_target_that_may_not_be_written_is_refused_before_a_byte_is_copied(
     with pytest.raises(Refused, match="Permission denied"):
         centres.switch()
     assert centres.running() == [JOB]
+
+
+# what the Flink operator writes into the configuration of the JobManager of a FlinkDeployment
+OPERATED = {
+    "kubernetes.cluster-id": "orders",
+    "kubernetes.namespace": "streaming",
+    "kubernetes.rest-service.exposed.type": "ClusterIP",
+    "high-availability.type": "kubernetes",
+    "execution.shutdown-on-application-finish": "false",
+    "internal.cluster.execution-mode": "NORMAL",
+}
+
+
+@pytest.mark.parametrize("stop", ["checkpoint", "savepoint"])
+def test_a_job_of_the_operator_is_refused_with_what_ends_it_before_anything_is_done(
+    centres: Centres, stop: Stop
+) -> None:
+    centres.a.options = OPERATED
+    asked: list[str] = []
+    centres.a.before = centres.b.before = asked.append
+    (job,) = previewed(centres, stop=stop).jobs
+    assert (job.outcome, job.exit_code) == ("failed", 6)
+    (refusal,) = job.preview.refusals
+    assert "runs on Kubernetes as orders in the namespace streaming" in refusal
+    patch = '{"spec":{"job":{"state":"suspended"}}}'
+    suspend = f"kubectl -n streaming patch flinkdeployment orders --type merge -p '{patch}'"
+    assert f"`{suspend}`" in refusal
+    with pytest.raises(Refused, match=r"was not stopped, and nothing was changed: .* Kubernetes"):
+        centres.switch(stop=stop)
+    assert (centres.running(), asked) == ([JOB], [])
+    assert not (Path(centres.replica.removeprefix("file:"))).exists()
+
+
+def test_a_job_that_starts_by_rest_in_a_cluster_of_the_operator_is_unknown_to_that(
+    centres: Centres,
+) -> None:
+    centres.b.options = OPERATED
+    (job,) = previewed(centres).jobs
+    assert job.outcome == "can be switched"
+    (warning,) = [each for each in job.warnings if "http://b:8081 runs on Kubernetes" in each]
+    assert "no resource of the operator has a job that is started by REST" in warning
+
+
+def test_without_a_target_the_start_of_an_operator_is_printed_too(centres: Centres) -> None:
+    alone = Clusters(SimulatedControl(centres.a))
+    done = switch_all(["orders"], centres.request(), lambda: alone, silent, stops_on_error=True)
+    (job,) = done.jobs
+    assert job.starting is not None
+    text = FORMS.text(done)
+    assert "    FlinkDeployment (Kubernetes operator):\n        spec:\n" in text
+    assert f'initialSavepointPath: "{centres.replica}/{job.checkpoint}"' in text
 
 
 def test_a_preview_is_a_page_that_begins_with_the_answer(centres: Centres) -> None:
