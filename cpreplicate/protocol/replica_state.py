@@ -6,8 +6,10 @@ import errno
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
+from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, FOREIGN, METADATA, OWN, PACKED, REBASED
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import census, json_files, lease, manifest
@@ -24,6 +26,7 @@ from cpreplicate.protocol.marker import MARKER, Marker, read_marker
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.source import MetadataBytes
 from cpreplicate.storage import TEMPORARY, FileStatus, Transient
+from cpreplicate.storage.reading import is_file
 
 LAID_OUT = ("shared", "taskowned", FOREIGN, PACKED, REBASED)
 # Files that a run leaves in `.cpreplicate/` if it dies before it created the marker.
@@ -96,16 +99,33 @@ def examine(replica: Replica, former: State | None = None) -> State:
     while True:
         try:
             state = _read_state(replica, former)
+            _refuse_files(replica, state)
         except (NotADirectoryError, IsADirectoryError) as error:
-            raise Refused(
-                f"{error.filename or replica.root}: a file is where a replica has a directory, or"
-                " the other way round. Nothing was done. Sync into another TARGET_ROOT"
-            ) from error
+            raise _in_the_way(error.filename or replica.root) from error
         if not isinstance(replica, HeldReplica) or state.marker is None or state.links:
             return state
         _remove_unfinished_own(replica, state.own)
         if replica.without_unfinished():
             return state
+
+
+def _refuse_files(replica: Replica, state: State) -> None:
+    """Raise `Refused` if an object is where the replica or its TARGET_ROOT would be.
+
+    An object store lists nothing there, and many of them take objects below it. Costs two stats
+    before the first sync.
+    """
+    if state.is_empty and not state.own and not replica.storage.has_directories:
+        for place in islice(uri.upwards(replica.root), 2):
+            if is_file(place, replica.storage):
+                raise _in_the_way(place)
+
+
+def _in_the_way(place: str) -> Refused:
+    return Refused(
+        f"{place}: a file is where a replica has a directory, or the other way round. Nothing was"
+        " done. Sync into another TARGET_ROOT"
+    )
 
 
 def _remove_unfinished_own(replica: HeldReplica, own: Mapping[str, FileStatus]) -> None:

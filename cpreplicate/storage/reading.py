@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import BinaryIO, Protocol, TypeVar
 
 from cpreplicate.storage.base import Storage
@@ -44,3 +45,14 @@ class Reading(Protocol):
     def mounts_below(self, uri: str) -> Sequence[str]: ...
 
     def space(self, uri: str, briefly: bool) -> Sequence[Space]: ...
+
+
+def is_file(uri: str, storage: Reading) -> bool:
+    """Return whether a file is at a URI; False where the user may not look.
+
+    A listing of it is empty on an object store, and an error elsewhere.
+    """
+    with suppress(PermissionError):
+        status = storage.stat(uri)
+        return status is not None and not status.is_directory
+    return False

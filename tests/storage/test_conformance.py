@@ -211,6 +211,13 @@ def test_what_does_not_exist_is_returned_as_absent_not_raised(storage, root):
         storage.open(f"{root}/x")
 
 
+def test_nothing_is_below_a_file(storage, root):
+    put(storage, f"{root}/file", b"x")
+    assert storage.stat(f"{root}/file/below") is None
+    with contextlib.suppress(NotADirectoryError):  # object stores list nothing
+        assert storage.list(f"{root}/file/below") == []
+
+
 def test_a_put_that_fails_leaves_what_was_there_and_nothing_else(storage, root):
     uri = f"{root}/d/file"
     put(storage, uri, b"old")

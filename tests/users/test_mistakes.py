@@ -18,6 +18,8 @@ from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Unreachable
 from tests.support.commandline import run
 from tests.support.jobs import JOB, NEXT_JOB, write_checkpoint
+from tests.support.memory import MemoryStorage
+from tests.support.registry import serving
 from tests.support.replicas import FILES, synced
 from tests.support.watching import watch
 
@@ -424,3 +426,31 @@ def test_a_checkpoint_with_the_name_of_a_job_hides_nothing(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     (tmp_path / "dcA" / JOB / NEXT_JOB).mkdir()
     assert run("sync", tmp_path / "dcA" / JOB, tmp_path / "dcB").code == 0
+
+
+class Objects(MemoryStorage):
+    """An object store: it lists nothing of an object, and takes others below it."""
+
+    has_directories = False
+
+
+@pytest.mark.parametrize("place", ["TARGET_ROOT", "REPLICA"])
+def test_an_object_where_a_directory_is_expected_is_a_file(data, place):
+    objects = Objects()
+    objects.put(f"memory:/dcC{'' if place == 'TARGET_ROOT' else f'/{JOB}'}", lambda: [b"x"])
+    source, root, replica = data / "dcA" / JOB, "memory:/dcC", f"memory:/dcC/{JOB}"
+    known = replica if place == "REPLICA" else root
+    with serving("memory", objects):
+        for command in ("status", "list", "promote --all" if place == "TARGET_ROOT" else "list"):
+            ended = run(*command.split(), known)
+            assert (ended.code, f"{known} is a file. TARGET_ROOT" in ended.message) == (10, True)
+        for command in ON_REPLICAS:
+            ended = run(*command.split(), replica)
+            problem = "is a file. Nothing" if place == "REPLICA" else "a file is above it"
+            assert (ended.code, problem in ended.message) == (10, True)
+        for command in ("diff", "sync"):
+            ended = run(command, source, root)
+            assert (ended.code, f"{known}: a file is where" in ended.message) == (6, True)
+        ended = run("promote", root, "--job", JOB)
+        assert ended.code == 10
+        assert objects.list(replica) == []

@@ -12,7 +12,7 @@ from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.protocol.marker import MARKER
 from cpreplicate.protocol.source import highest_first
 from cpreplicate.storage import FileStatus, Side
-from cpreplicate.storage.reading import Reading
+from cpreplicate.storage.reading import Reading, is_file
 
 _REPLICA = "REPLICA is <target root>/<job-id>"
 _LOOKED_AT = 200  # directories below a path that may be a TARGET_ROOT
@@ -59,7 +59,9 @@ def refuse_no_replica(root: str, side: Side) -> None:
     try:
         children = storage.list(root)
     except NotADirectoryError as error:
-        raise NotThere(f"{root} is not there: a file is above it. {_REPLICA}") from error
+        raise _below_a_file(root) from error
+    if not children and any(is_file(each, storage) for each in islice(uri.upwards(root), 1, 2)):
+        raise _below_a_file(root)  # an object store lists nothing
     if any(child.name == OWN for child in children):
         return  # its marker is damaged, lost, or behind a link
     _refuse_target_root(root, children, storage)
@@ -68,6 +70,10 @@ def refuse_no_replica(root: str, side: Side) -> None:
             f"{root} is not a replica of cpreplicate's making: it {_content(children)}. Nothing was"
             f" done. {_REPLICA}. `cpreplicate inspect` shows what a checkpoint of Flink holds"
         )
+
+
+def _below_a_file(root: str) -> NotThere:
+    return NotThere(f"{root} is not there: a file is above it. {_REPLICA}")
 
 
 def inside_replica(path: str, side: Side) -> str | None:

@@ -19,7 +19,7 @@ from cpreplicate.protocol.marker import is_replica, source_name
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_name import Named, find_replica, is_distinctive, is_savepoint_name
 from cpreplicate.storage import Side, Sides
-from cpreplicate.storage.reading import Reading
+from cpreplicate.storage.reading import Reading, is_file
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,9 @@ def replicas_below(
     source_of = {_name_in(root, set(names), source, sides): source for source in jobs}
     names += sorted(source_of.keys() - set(names))
     if not names:
-        raise _no_replica(root, "is not there or holds no replica", sides.target)
+        is_none = not children and is_file(root, sides.target.storage(root))
+        problem = "is a file" if is_none else "is not there or holds no replica"
+        raise _no_replica(root, problem, sides.target)
     return [ReplicaRef(uri.join(root, name), source_of.get(name), is_found=True) for name in names]
 
 

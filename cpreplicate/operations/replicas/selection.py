@@ -24,6 +24,7 @@ from cpreplicate.protocol.job_record import recorded_name
 from cpreplicate.protocol.marker import is_replica
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side
+from cpreplicate.storage.reading import is_file
 
 _SHOWN = 5  # names in a message
 _FEWEST = 4  # characters of an id that select a job: one or two are those of a few jobs by chance
@@ -140,10 +141,13 @@ def _refuse_other_jobs(name: str, lives: Sequence[Life]) -> None:
 
 def _places(target_root: str, side: Side) -> list[str]:
     """Return the directories that may be replicas. Raise if TARGET_ROOT is none, or a replica."""
+    storage = side.storage(target_root)
     try:
-        children = side.storage(target_root).list(target_root)
+        children = storage.list(target_root)
     except NotADirectoryError as error:
-        raise NotThere(f"{target_root} is a file. Give the TARGET_ROOT with --job") from error
+        raise _is_file(target_root) from error
+    if not children and is_file(target_root, storage):  # an object store lists nothing
+        raise _is_file(target_root)
     if any(child.name == OWN for child in children):
         raise UsageError(
             f"{target_root} is a replica, and --job selects one below a TARGET_ROOT. Give the"
@@ -156,6 +160,10 @@ def _places(target_root: str, side: Side) -> list[str]:
             " `sync` was given"
         )
     return [uri.join(target_root, name) for name in sorted(names)]
+
+
+def _is_file(target_root: str) -> NotThere:
+    return NotThere(f"{target_root} is a file. Give the TARGET_ROOT with --job")
 
 
 def _of_prefix(job: str, of_id: Sequence[Named], of_name: Sequence[Named]) -> Selected:

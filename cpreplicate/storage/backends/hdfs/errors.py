@@ -101,6 +101,7 @@ _DIRECTORY = (
     "must both be directories",
     "both should be",
 )
+_NO_DIRECTORY = "(is not a directory)"  # a file is above; the NameNode names it missing rights
 
 
 def translated(java_class: str, message: str, uri: str) -> OSError:
@@ -114,6 +115,8 @@ def translated(java_class: str, message: str, uri: str) -> OSError:
     text = f"{_HINTS[name]}: {_line(message)}" if name in _HINTS else _line(message)
     if any(sign in message for sign in _DIRECTORY):
         return IsADirectoryError(errno.EISDIR, f"is a directory: {text}", uri)
+    if _NO_DIRECTORY in message:
+        return NotADirectoryError(errno.ENOTDIR, "a file is above it", uri)
     kind, number = _KINDS.get(name, (Transient, errno.EIO))
     return kind(number, text or name, uri)
 

@@ -56,3 +56,11 @@ def test_syncs_that_ask_for_the_quotas_of_one_directory_at_once_are_all_answered
     with ThreadPoolExecutor(2) as pool:
         found = pool.map(lambda job: storage.space(f"hdfs://127.0.0.1:1/flink/{job}/x", True), "aa")
     assert [space.files for spaces in found for space in spaces] == [6, 6]
+
+
+def test_a_file_in_place_of_a_directory_above_is_no_matter_of_rights():
+    """The NameNode answers so to whom it asks for the right to pass through."""
+    error = translated(
+        "org.apache.hadoop.security.AccessControlException", "/replicas (is not a directory)", URI
+    )
+    assert isinstance(error, NotADirectoryError)
