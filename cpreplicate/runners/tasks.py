@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, TypeAlias
 
-from cpreplicate.errors import CpreplicateError
+from cpreplicate.errors import CpreplicateError, UsageError
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.storage import DamagedFile, DamagedPart, ShortSource, SourceMissing, Unreachable
 from cpreplicate.storage.waiting import cancellation
@@ -115,6 +115,11 @@ class Outcome(NamedTuple):
     def is_damaged_at_source(self) -> bool:
         """Whether the storage of the source has the file and cannot return it."""
         return not self.damaged and (self.error or "").startswith(f"{DamagedFile.__name__}: ")
+
+    @property
+    def is_usage_error(self) -> bool:
+        """Whether something is not configured or installed that the file needs."""
+        return (self.error or "").startswith(f"{UsageError.__name__}: ")
 
     @property
     def has_been_retried(self) -> bool:

@@ -120,6 +120,7 @@ class Storage(ABC):
     keeps_uploads = False  # whether a put that was killed stays, unseen, until it is aborted
     counts_for_space = False  # whether `space` has the service count files
     needs_conditions = False  # whether the lease relies on conditions that a service may ignore
+    lists_less = False  # whether a file that its writer has open may be longer than it lists
     # A text with a `?` that no path may contain: the client would take another path instead.
     unusable: str | None = None
     put_calls = 1  # metadata operations that a `put` costs; every other verb counts as one

@@ -23,6 +23,7 @@ class Reading(Protocol):
     keeps_uploads: bool
     unusable: str | None
     counts_for_space: bool
+    lists_less: bool
 
     def as_one(self, verb: str, uri: str, calls: Callable[[Storage], T]) -> T: ...
 

@@ -54,6 +54,10 @@ class Source:
         data = (made / "_metadata").read_bytes()
         self._cluster.put(f"{self._place}/{JOB}/chk-{number}/_metadata", data)
 
+    def close(self) -> None:
+        """Writes the merged file anew, with what was flushed, and closes it."""
+        self._cluster.put(f"{self._place}/{JOB}/{MERGED}", FIRST)
+
     def run(self, verb: str, *words: str) -> Ended:
         runner = ["--runner", "inline"] if verb == "sync" else []
         return run(verb, self.root, self.target, *self._options, *runner, *words)
@@ -105,14 +109,27 @@ def test_an_open_file_that_lacks_what_a_checkpoint_needs_is_too_short(source: So
         assert "cannot be restored from there" in ended.message + ended.out
 
 
-def test_without_java_the_native_client_names_what_it_needs(
-    cluster: HdfsCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = Source(cluster, tmp_path, "native")
-    source.flush(FIRST)
-    source.complete(1, 0, len(FIRST))
+@pytest.fixture
+def without_java(cluster: HdfsCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+    """A source that is read by hdfs-native, on a host without Java."""
     monkeypatch.setattr(launcher, "_current", None)
     monkeypatch.setattr(launcher, "executable", lambda: None)
-    ended = source.run("diff")
-    assert ended.code == 2
-    assert "install Java 17" in ended.message
+    source = Source(cluster, tmp_path, "native")
+    source.flush(FIRST)
+    return source
+
+
+def test_without_java_the_native_client_names_what_it_needs(without_java: Source) -> None:
+    without_java.complete(1, 0, len(FIRST))
+    for verb in ("diff", "sync"):
+        ended = without_java.run(verb)
+        assert ended.code == 2
+        assert "Install Java 17" in ended.message
+        assert "=webhdfs://NAMENODE:9870" in ended.message
+
+
+def test_without_java_a_file_that_is_cut_short_is_too_short(without_java: Source) -> None:
+    without_java.close()
+    without_java.complete(1, 0, len(FIRST) + 1)
+    for verb in ("doctor", "diff", "sync"):
+        assert without_java.run(verb).code == 10

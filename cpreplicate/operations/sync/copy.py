@@ -16,7 +16,7 @@ from cpreplicate.core.path_columns import rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan, TargetCopy, total
 from cpreplicate.core.reuse import reusing
-from cpreplicate.errors import CopyFailed, SourceDamaged
+from cpreplicate.errors import CopyFailed, SourceDamaged, UsageError
 from cpreplicate.operations.change.change import some
 from cpreplicate.operations.sync.plan import earlier_replicas
 from cpreplicate.operations.sync.plan.work import Work
@@ -188,7 +188,8 @@ def _refuse_failures(failed: Sequence[Outcome], count: int, work: Work) -> NoRet
             " are damaged or lost there. Nothing was committed or deleted. Sync another checkpoint"
             f" of the job, and repair the storage. {some(list(errors_of(damaged)))}"
         )
-    raise CopyFailed(
+    is_usage = bool(failed) and all(outcome.is_usage_error for outcome in failed)
+    raise (UsageError if is_usage else CopyFailed)(
         f"{len(failed) or 'some'} of {count} copies failed. {work.plan.checkpoint} was not"
         " committed and nothing was deleted. Running again copies only what is missing. "
         + some(list(errors_of(failed)))

@@ -41,6 +41,7 @@ class StorageWrapper(Storage):
         self.has_directories, self.copies_within = inner.has_directories, inner.copies_within
         self.needs_conditions, self.keeps_uploads = inner.needs_conditions, inner.keeps_uploads
         self.unusable, self.counts_for_space = inner.unusable, inner.counts_for_space
+        self.lists_less = inner.lists_less
 
     @property
     def unwrapped(self) -> Storage:

@@ -303,6 +303,15 @@ def test_a_source_file_shorter_than_its_extent_is_incomplete_at_the_source(tmp_p
     assert not (tmp_path / "dcB" / JOB / "chk-1" / "_metadata").exists()
 
 
+def test_a_file_that_is_too_short_is_opened_only_where_it_may_be_open(tmp_path):
+    write_checkpoint(tmp_path, 1, FILES)
+    (tmp_path / JOB / "shared" / "c").write_bytes(b"1234")
+    storage = Tracing(Side().storage("file:/"))
+    with serving("file", storage), pytest.raises(SourceBroken):
+        diff(request(tmp_path))
+    assert [place for verb, place in storage.calls if verb == "open" and "shared" in place] == []
+
+
 @pytest.mark.parametrize("verb", ["diff", "sync"])
 def test_files_that_are_missing_and_files_that_are_too_short_are_named_apart(tmp_path, verb):
     write_checkpoint(tmp_path, 1, FILES)

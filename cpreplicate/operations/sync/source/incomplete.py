@@ -130,8 +130,10 @@ class Search(NamedTuple):
     ) -> Numbers:
         """Return the lengths, those of files that seem to be too short as who opens them sees them.
 
-        A writer that still has a file open may have flushed more than is listed.
+        On HDFS, a writer that still has a file open may have flushed more than is listed.
         """
+        if not self.side.storage(prefix).lists_less:
+            return lengths
         lengths = lengths.copy()
         for row in np.flatnonzero((lengths >= 0) & (lengths < extents)).tolist():
             lengths[row] = length_of(f"{prefix}{names[row].as_py()}", int(extents[row]), self.side)

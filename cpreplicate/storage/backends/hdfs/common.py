@@ -35,6 +35,7 @@ class HdfsClientStorage(RenamingStorage):
     """A storage that a client of HDFS serves, whichever client it is."""
 
     counts_for_space = True
+    lists_less = True
     put_calls = 4  # create, addBlock, complete, rename2
     replication = 3  # the factor that new files are expected to have
     written: Written  # what new files have

@@ -129,22 +129,36 @@ class HdfsStorage(HdfsClientStorage):
             return _Packets(file, self._errors.at(uri), self._datanodes, self._arrivals)
 
     def open_extent(self, uri: str, extent: int) -> BinaryIO:
-        """Open a file, by Hadoop's client if it has less than `extent` bytes in complete blocks.
+        """Open a file, by Hadoop's client if it is open and has less in its complete blocks.
 
         hdfs-native does not read the last block of a file that its writer has open.
         """
         packets = self._packets_of(uri)
         if packets.length() >= extent or self._hadoop is None:
             return cast(BinaryIO, _Stream(packets))
+        if not self._may_be_open(uri):
+            return self.open(uri)  # again: it may have been closed just now
         try:
             return self._hadoop().open(uri)
         except UsageError as error:
             raise UsageError(
                 f"{uri} has {packets.length()} bytes in complete blocks, and the checkpoint needs"
-                f" {extent}. If its writer has the file open, Hadoop's client reads what is flushed"
-                " of the last block, and hdfs-native does not: install Java 17 or later and"
-                " pyspark, here and on each executor. Else the file is cut short"
+                f" {extent}. Its writer has it open: Hadoop's client reads what is flushed of the"
+                " last block, and so does WebHDFS, but hdfs-native does not. Install Java 17 or"
+                " later and pyspark, here and on each executor, or name the SOURCE by webhdfs:,"
+                f" with --remap {self._filesystem}=webhdfs://NAMENODE:9870"
             ) from error
+
+    def _may_be_open(self, uri: str) -> bool:
+        """Return whether a writer may have a file open.
+
+        A block counts for the space consumed as a full one until it is complete.
+        """
+        with self._errors.at(uri):
+            status = self._namenode.call(self._client.get_file_info, path_of(uri))
+            summary = self._namenode.call(self._client.get_content_summary, path_of(uri))
+        replication = status.replication or 0  # which erasure coding has not
+        return not replication or bool(summary.space_consumed != status.length * replication)
 
     def stat(self, uri: str) -> FileStatus | None:
         try:
