@@ -22,6 +22,9 @@ _log = logging.getLogger(__name__)
 DEADLINE = 20.0  # seconds for all that a command asks of the cluster
 _PAUSE = 0.2  # seconds before a partition without a leader, or a group, is asked again
 _POLL = 1.0  # seconds; the client does not end a call when it learns that it cannot succeed
+_READING = 5.0  # seconds in which the records that are asked for are read, or left out
+_AT_ONCE = 500  # messages
+_SMALL = {"fetch.message.max.bytes": 4096, "enable.partition.eof": True}
 _PROPERTY = re.compile(r'property[: ]+"?([a-z0-9._-]+)"?|: ([a-z0-9.]+) failed', re.IGNORECASE)
 # librdkafka's codes of what does not pass by itself
 _PERMANENT = (
@@ -58,7 +61,8 @@ class KafkaCluster:
     ) -> None:
         self._servers, self._deadline = servers, deadline
         self._error: Any = None
-        self._admin = self._connected({**properties, "bootstrap.servers": servers})
+        self._properties = {**properties, "bootstrap.servers": servers}
+        self._admin = self._connected(self._properties)
 
     @property
     def servers(self) -> str:
@@ -95,6 +99,83 @@ class KafkaCluster:
         ends = self._offsets(there, OffsetSpec.latest())
         return {each: Range(begins[each], ends[each]) for each in there}
 
+    def denied(self, topics: Sequence[str]) -> set[str]:
+        """Return those of some topics that the user may not describe: a listing leaves them out."""
+        from confluent_kafka import TopicCollection
+
+        asked = TopicCollection(list(topics))
+        try:
+            futures = self._admin.describe_topics(asked, request_timeout=self._deadline)
+        except self._failure:
+            return set()
+        return {name for name, future in futures.items() if self._is_denied(future)}
+
+    def _is_denied(self, future: Any) -> bool:
+        try:
+            future.result(timeout=self._deadline + _POLL)
+        except (self._failure, TimeoutError) as error:
+            return _name_of(error) == "TOPIC_AUTHORIZATION_FAILED"
+        return False
+
+    def since(self, time: float, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return the offset of the first record with this time or later, where there is one.
+
+        `time` is in seconds since the epoch.
+        """
+        from confluent_kafka.admin import OffsetSpec
+
+        found = self._offsets(partitions, OffsetSpec.for_timestamp(round(time * 1000)))
+        return {each: offset for each, offset in found.items() if offset >= 0}
+
+    def stable_ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return up to where no transaction is open in some partitions that exist."""
+        from confluent_kafka import IsolationLevel
+        from confluent_kafka.admin import OffsetSpec
+
+        committed = {"isolation_level": IsolationLevel.READ_COMMITTED}
+        return self._offsets(partitions, OffsetSpec.latest(), **committed)
+
+    def transaction_limit(self) -> float | None:
+        """Return how long a transaction may be open, in seconds, None if that may not be read."""
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        try:
+            brokers = self._admin.list_topics(timeout=self._deadline).brokers
+            resource = ConfigResource(ResourceType.BROKER, str(min(brokers)))
+            (future,) = self._admin.describe_configs([resource]).values()
+            entry = future.result(timeout=self._deadline)["transaction.max.timeout.ms"]
+            return int(entry.value) / 1000
+        except (self._failure, TimeoutError, KeyError, ValueError):
+            return None
+
+    def appended(self, offsets: Mapping[Partition, int]) -> dict[Partition, bool]:
+        """Return whether the broker set the time of the records at some offsets.
+
+        One record of each partition is read. Those that may not be read are left out.
+        """
+        from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, TopicPartition
+
+        own = {"group.id": "cpreplicate", "enable.auto.commit": False, **_SMALL}
+        consumer = Consumer({**self._properties, **own}, logger=_silent())
+        found: dict[Partition, bool] = {}
+        left, until = set(offsets), time.monotonic() + min(self._deadline, _READING)
+        try:
+            consumer.assign([TopicPartition(*each, at) for each, at in offsets.items()])
+            while left and time.monotonic() < until:
+                for message in consumer.consume(_AT_ONCE, timeout=_PAUSE):
+                    partition = message.topic(), message.partition()
+                    if partition not in left:
+                        continue
+                    left.remove(partition)
+                    consumer.incremental_unassign([TopicPartition(*partition)])
+                    if message.error() is None:
+                        found[partition] = message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME
+        except self._failure:
+            _log.debug("%s: no record could be read", self._servers)
+        finally:
+            consumer.close()
+        return found
+
     def committed(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the offsets that a consumer group committed in these partitions.
 
@@ -130,7 +211,9 @@ class KafkaCluster:
                     raise
                 time.sleep(_PAUSE)
 
-    def _offsets(self, partitions: Sequence[Partition], spec: Any) -> dict[Partition, int]:
+    def _offsets(
+        self, partitions: Sequence[Partition], spec: Any, **options: Any
+    ) -> dict[Partition, int]:
         """Return an offset of each partition. One that has no leader just now is asked again."""
         from confluent_kafka import TopicPartition
 
@@ -138,7 +221,7 @@ class KafkaCluster:
         found: dict[Partition, int] = {}
         while left := [each for each in partitions if each not in found]:
             asked = {TopicPartition(*each): spec for each in left}
-            futures = self._admin.list_offsets(asked, request_timeout=self._deadline)
+            futures = self._admin.list_offsets(asked, request_timeout=self._deadline, **options)
             failures = []
             for each, future in futures.items():
                 try:

@@ -54,6 +54,34 @@ def test_the_offsets_of_a_group_are_those_that_it_committed(kafka, cluster):
         cluster.committed("others", asked)
 
 
+def test_records_since_a_time_are_found_and_whose_time_they_have(kafka, cluster):
+    old = 1_700_000_000
+    kafka.create("dated", partitions=2)
+    kafka.write("dated", 0, 3, old * 1000)
+    kafka.write("dated", 0, 2)
+    kafka.write("dated", 1, 1, old * 1000)
+    kafka.create_dated_by_broker("by-broker")
+    kafka.write("by-broker", 0, 1, old * 1000)
+    asked = [("dated", 0), ("dated", 1), ("by-broker", 0)]
+    assert cluster.since(old + 1, asked) == {("dated", 0): 3, ("by-broker", 0): 0}
+    at = {("dated", 0): 3, ("dated", 1): 1, ("by-broker", 0): 0}  # the second one is the end
+    assert cluster.appended(at) == {("dated", 0): False, ("by-broker", 0): True}
+
+
+def test_an_open_transaction_ends_what_is_stable(kafka, cluster):
+    kafka.create("open", {0: 4})
+    assert cluster.transaction_limit() == 900
+    with kafka.open_transaction("open", 0):
+        assert cluster.ranges([("open", 0)]) == {("open", 0): Range(0, 5)}
+        assert cluster.stable_ends([("open", 0)]) == {("open", 0): 4}
+
+
+def test_a_topic_that_may_not_be_described_is_known_by_its_name(kafka, cluster):
+    kafka.create("hidden")
+    kafka.hide("hidden")
+    assert cluster.denied(["hidden", "no-such-topic"]) == {"hidden"}
+
+
 def test_a_group_whose_coordinator_is_starting_is_asked_again(kafka, monkeypatch):
     kafka.create("starting", {0: 3})
     kafka.commit("starters", {("starting", 0): 2})

@@ -23,6 +23,7 @@ from tests.support.kafka_states import Split, Transaction
 
 pytestmark = pytest.mark.xdist_group("kafka")
 TRANSACTION = Transaction("tx-0-3", 70)
+OLD = 1_700_000_000_000  # milliseconds: before a test makes a checkpoint
 
 
 @pytest.fixture
@@ -193,21 +194,46 @@ def test_a_replica_that_is_sealed_is_checked_for_its_checkpoint_only(site, kafka
     assert run("promote", site.replica, "--output", "json").json()["checkpoint"] == "chk-2"
     again = site.promote()
     assert (again.code, problems(again)) == (6, {"chk-2": ["beyond-end"]})
-    kafka.write(topic, 0, 5)
+    kafka.write(topic, 0, 5, OLD)
     assert site.promote().json()["checkpoint"] == "chk-2"
+
+
+def test_records_that_producers_wrote_at_b_meanwhile_are_counted(site, kafka, topic):
+    kafka.create(topic)
+    kafka.write(topic, 0, 90, OLD)
+    site.checkpoint(1, Split(topic, 0, 100))
+    kafka.write(topic, 0, 40)
+    ended = site.promote()
+    assert (ended.code, problems(ended)) == (6, {"chk-1": ["skipped"]})
+    (checked,) = json.loads(ended.out)["kafka"]["checked"]
+    assert [(each["later"], each["skipped"]) for each in checked["problems"]] == [(90, 10)]
+    kafka.write(topic, 0, 40)
+    clamp = ("--positions", "clamp", "--kafka", site.servers)
+    refused = run("rebase", site.replica, *clamp)
+    assert (refused.code, "10 records from 90 on" in refused.message) == (6, True)
+
+
+def test_a_topic_that_the_user_may_not_describe_needs_a_right(site, kafka, topic):
+    kafka.create(topic, {0: 8})
+    kafka.hide(topic)
+    site.checkpoint(1, Split(topic, 0, 3))
+    assert problems(site.promote()) == {"chk-1": ["no-rights"]}
 
 
 def test_rebase_takes_the_offsets_of_a_group_and_clamps(site, kafka, topic):
     kafka.create(topic, {0: 50, 1: 20}, partitions=2)
     kafka.delete_before(topic, 0, 30)
     site.checkpoint(1, Split(topic, 0, 20), Split(topic, 1, 25))
-    kafka.commit(f"group-{topic}", {(topic, 0): 41})
+    kafka.commit(f"group-{topic}", {(topic, 0): 41, (topic, 1): 19})
+    kafka.commit(f"part-{topic}", {(topic, 0): 41})
     words = ("rebase", site.replica, "--kafka", site.servers, "--output", "json")
     clamped = run(*words, "--positions", "clamp").json()
     assert [each["new_offset"] for each in clamped["positions"]] == [30, 20]
     assert (clamped["lost"], clamped["doubled"]) == (10, 5)
     grouped = run(*words, "--positions", f"group:group-{topic}").json()
-    assert [each["new_offset"] for each in grouped["positions"]] == [41, None]
+    assert [each["new_offset"] for each in grouped["positions"]] == [41, 19]
+    part = run(*words, "--positions", f"group:part-{topic}")
+    assert (part.code, "no offset of 1 of 2 partitions" in part.message) == (6, True)
     assert run(*words, "--positions", "group:nobody").code == 10
 
 

@@ -10,13 +10,22 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from tests.support import building
 from tests.support.ports import free_port
@@ -39,6 +48,8 @@ _PROPERTIES = {
     "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{_LOGIN} user_{USER}="{PASSWORD}";',
     "ssl.keystore.type": "PKCS12",
     "ssl.keystore.password": STORE_PASSWORD,
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
     "auto.create.topics.enable": "false",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
@@ -98,12 +109,40 @@ class Kafka:
             self.write(topic, partition, count)
         return topic
 
-    def write(self, topic: str, partition: int, count: int) -> None:
-        """Append records to a partition."""
+    def write(self, topic: str, partition: int, count: int, time: int = 0) -> None:
+        """Append records to a partition, with this time in milliseconds, or that of now."""
         producer = Producer(self._client(**{"linger.ms": 0}))  # it knows the partitions of now
         for number in range(count):
-            producer.produce(topic, str(number), partition=partition)
+            producer.produce(topic, str(number), partition=partition, timestamp=time)
         assert producer.flush(PATIENCE) == 0
+
+    def create_dated_by_broker(self, topic: str) -> str:
+        """Create a topic whose records have the time at which the broker wrote them."""
+        config = {"message.timestamp.type": "LogAppendTime"}
+        _all(self._admin.create_topics([NewTopic(topic, 1, 1, config=config)]))
+        self._wait_for(topic, 1)
+        return topic
+
+    def hide(self, topic: str) -> None:
+        """Take the right to describe a topic from all but another user."""
+        resource = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
+        of_other = ("User:other", "*", AclOperation.DESCRIBE, AclPermissionType.ALLOW)
+        _all(self._admin.create_acls([AclBinding(*resource, *of_other)]))
+        wait_until(
+            lambda: topic not in self._admin.list_topics(timeout=PATIENCE).topics,
+            f"{topic} to be hidden",
+        )
+
+    @contextmanager
+    def open_transaction(self, topic: str, partition: int) -> Iterator[None]:
+        """Keep a transaction open that wrote a record to a partition."""
+        producer = Producer(self._client(**{"transactional.id": f"open-{topic}"}))
+        producer.init_transactions(PATIENCE)
+        producer.begin_transaction()
+        producer.produce(topic, "open", partition=partition)
+        assert producer.flush(PATIENCE) == 0
+        yield
+        producer.abort_transaction(PATIENCE)
 
     def widen(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""

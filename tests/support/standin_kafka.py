@@ -12,10 +12,19 @@ from cpreplicate.core.positions.topics import Topics
 
 @dataclass
 class StandInKafka:
-    """The begin and the end of each partition."""
+    """The begin and the end of each partition.
+
+    `first_since` is the first record younger than any checkpoint, `by_broker` are partitions whose
+    records have the time of the broker.
+    """
 
     held: Mapping[Partition, tuple[int, int]] = field(default_factory=dict)
     servers: str = "kafka-b:9092"
+    first_since: Mapping[Partition, int] = field(default_factory=dict)
+    by_broker: frozenset[Partition] = frozenset()
+    stable: Mapping[Partition, int] = field(default_factory=dict)
+    hidden: frozenset[str] = frozenset()
+    limit: float | None = 900.0
     listings: int = 0
     topic_listings: int = 0
 
@@ -30,3 +39,19 @@ class StandInKafka:
         assert topics is None or topics.keys() == {topic for topic, _ in self.held}
         self.listings += 1
         return {each: Range(*self.held[each]) for each in partitions if each in self.held}
+
+    def denied(self, topics: Sequence[str]) -> frozenset[str]:
+        return self.hidden.intersection(topics)
+
+    def since(self, time: float, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        assert time > 0
+        return {each: self.first_since[each] for each in partitions if each in self.first_since}
+
+    def appended(self, offsets: Mapping[Partition, int]) -> Mapping[Partition, bool]:
+        return {each: each in self.by_broker for each in offsets}
+
+    def stable_ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        return {each: self.stable.get(each, self.held[each][1]) for each in partitions}
+
+    def transaction_limit(self) -> float | None:
+        return self.limit

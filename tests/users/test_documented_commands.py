@@ -29,8 +29,11 @@ OF_OTHERS = {
     "docs/lab/hdfs.md": {"--trees"},
     "docs/lab/turns.md": {"--order"},
 }
-# options of Java and of py4j's gateway, in strings of the package
-NOT_OURS = {"--add-opens", "--die-on-broken-pipe", "--enable-auth", "--type"}
+# options of Java, of py4j's gateway, and of programs that a message names
+NOT_OURS = {"--add-opens", "--die-on-broken-pipe", "--enable-auth", "--type"} | {
+    "--bootstrap-server",
+    "--transactional-id",
+}
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![…\w])")
 
 

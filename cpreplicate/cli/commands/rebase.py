@@ -75,10 +75,8 @@ def rebase(
         forgotten = operation.forget(root, forget, side, dry_run, lock_wait, notify)
         return show_change(forgotten, output)
     at = None if kafka is None else cluster(kafka, kafka_conf, "", values["retry_for"])
-    choice, there = _choice(positions, at), None if at is None else at.topics
-    request = build(
-        operation.RebaseRequest, values, replica=root, side=side, choice=choice, there=there
-    )
+    own = {"choice": _choice(positions, at), "by": _by(positions), "kafka": at}
+    request = build(operation.RebaseRequest, values, replica=root, side=side, **own)
     report = operation.rebase(request, notify)
     return show_change(report, output, is_dry_run=request.dry_run)
 
@@ -120,6 +118,12 @@ def _choice(positions: str | None, at: KafkaCluster | None) -> Choice:
     except (OSError, UnicodeError) as error:
         raise UsageError(f"--positions {positions} cannot be read: {error}") from error
     return offsets.as_rows(offsets.parse(lines, positions), None if at is None else at.topics())
+
+
+def _by(positions: str | None) -> str | None:
+    """Return what of the Kafka the new offsets are of, None if they are not of it."""
+    is_group = positions is not None and positions.startswith(_GROUP)
+    return "group" if is_group else _CLAMP if positions == _CLAMP else None
 
 
 def _needed(at: KafkaCluster | None, needed_for: str) -> KafkaCluster:

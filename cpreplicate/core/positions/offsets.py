@@ -18,6 +18,7 @@ _OPERATOR = "operator"  # the name of a fourth column
 _MOST = (1 << 63) - 1
 _DIGITS = 19  # of the largest number
 _SHOWN = 60  # letters of a topic in a message
+_NAMED = 3  # partitions in a message
 
 
 class Move(NamedTuple):
@@ -139,10 +140,29 @@ def _wrong(row: Row, text: str) -> UsageError | Refused:
 
 
 def looked_up(lookup: Callable[[Sequence[Partition]], Mapping[Partition, int]]) -> Choice:
-    """Return the choice of the offsets that `lookup` has of the partitions that are there."""
+    """Return the choice of the offsets that `lookup` has of the partitions.
+
+    Partitions without an offset of their own keep what they have, unless it has one. The choice
+    raises `Refused` if it has none of another partition: what is left would be of another Kafka.
+    """
 
     def choose(moves: Sequence[Move]) -> Sequence[Move]:
-        return as_given(lookup(sorted({move.partition for move in moves})))(moves)
+        asked = {
+            move.partition: move.position.offset
+            for move in moves
+            if move.position.detail is None
+            and (move.position.offset is not None or move.position.marker is not None)
+        }
+        found = lookup(sorted(asked))
+        absent = [each for each in asked if each not in found and asked[each] is not None]
+        if absent:
+            some = ", ".join(f"{topic} partition {each}" for topic, each in absent[:_NAMED])
+            raise Refused(
+                f"the group has no offset of {len(absent)} of {len(asked)} partitions: {some}."
+                " Nothing was written. A mirror that does not translate them yet leaves them out:"
+                " wait for it, or give offsets by a CSV file"
+            )
+        return as_given(found)(moves)
 
     return choose
 

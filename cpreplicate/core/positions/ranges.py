@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
 from cpreplicate.core.positions.model import PendingTransaction, Position, Positions
@@ -11,14 +12,24 @@ from cpreplicate.core.positions.offsets import Choice, Move, Partition
 from cpreplicate.errors import Refused
 
 Trouble = Literal[
-    "no-topic", "no-partition", "beyond-end", "deleted", "pending", "other-servers", "unread"
+    "no-topic",
+    "no-rights",
+    "no-partition",
+    "beyond-end",
+    "deleted",
+    "skipped",
+    "pending",
+    "other-servers",
+    "unread",
 ]
 
 _WORDS: dict[Trouble, str] = {
     "no-topic": "topics are missing",
+    "no-rights": "the user may not describe topics",
     "no-partition": "partitions are missing",
     "beyond-end": "positions are beyond the end",
     "deleted": "positions are deleted",
+    "skipped": "records that are younger than the checkpoint would be skipped",
     "pending": "transactions are pending",
     "other-servers": "a DynamicKafkaSource has other servers",
     "unread": "states could not be read",
@@ -40,7 +51,7 @@ class Problem(NamedTuple):
     """What is in the way of a start at another Kafka: of a position, a transaction or a state.
 
     `range` is that of the partition, None if it does not exist. `reason` is why a state could not
-    be read.
+    be read. `later` is the first record younger than the checkpoint, where the position is beyond.
     """
 
     trouble: Trouble
@@ -49,6 +60,15 @@ class Problem(NamedTuple):
     transaction: PendingTransaction | None = None
     range: Range | None = None
     reason: str | None = None
+    later: int | None = None
+
+    @property
+    def skipped(self) -> int | None:
+        """How many younger records would be skipped, None if that is not the problem."""
+        position, found = self.position, self.range
+        if self.later is None or found is None or position is None or position.offset is None:
+            return None
+        return min(position.offset, found.end) - self.later
 
 
 def described(problems: Sequence[Problem]) -> str:
@@ -83,12 +103,14 @@ def problems(
     topics: Collection[str],
     is_same_kafka: bool = False,
     servers: str | None = None,
+    later: Mapping[Partition, int] = MappingProxyType({}),
 ) -> Iterator[Problem]:
     """Yield why a job cannot go on from these positions at a Kafka with these ranges and topics.
 
     `is_same_kafka`: it is the one that the job read from and wrote to, which knows its
     transactions. `servers` are its bootstrap servers: a DynamicKafkaSource reads from those that
-    its state holds.
+    its state holds. `later` has the first record younger than the checkpoint, of partitions where
+    one is known.
     """
     if not is_same_kafka and servers is not None:
         yield from _of_servers(held, servers)
@@ -97,6 +119,7 @@ def problems(
         if trouble is not None:
             found = ranges.get((position.topic, position.partition))
             yield Problem(trouble, position.operator, position, range=found)
+        yield from skipped(position, ranges, later)
     for transaction in () if is_same_kafka else held.pending:
         yield Problem("pending", transaction.operator, transaction=transaction)
     for unread in held.unread:
@@ -152,6 +175,29 @@ def trouble_of(position: Position, ranges: Ranges, topics: Collection[str]) -> T
     if position.offset > found.end:
         return "beyond-end"
     return "deleted" if position.offset < found.begin else None
+
+
+def skipped(
+    position: Position, ranges: Ranges, later: Mapping[Partition, int]
+) -> Iterator[Problem]:
+    """Yield the problem that a job would skip records that are younger than its checkpoint."""
+    partition = position.topic, position.partition
+    first = later.get(partition)
+    if first is not None and first < skipping([position], ranges).get(partition, 0):
+        found = ranges[partition]
+        yield Problem("skipped", position.operator, position, range=found, later=first)
+
+
+def skipping(positions: Iterable[Position], ranges: Ranges) -> dict[Partition, int]:
+    """Return up to where records of each partition are not read, where there are any."""
+    found: dict[Partition, int] = {}
+    for each in positions:
+        partition = each.topic, each.partition
+        range_ = ranges.get(partition)
+        if range_ is not None and each.offset is not None and each.offset > range_.begin:
+            end = min(each.offset, range_.end)
+            found[partition] = max(end, found.get(partition, 0))
+    return found
 
 
 def behind(held: Positions, ranges: Ranges) -> int:

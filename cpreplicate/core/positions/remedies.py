@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from cpreplicate.core.positions.model import Position, Positions
+from cpreplicate.core.positions.offsets import Partition
 from cpreplicate.core.positions.ranges import (
     Problem,
     Ranges,
     Trouble,
     checkable,
     clusters_of,
+    skipped,
     trouble_of,
 )
 from cpreplicate.core.positions.topics import mirrored
@@ -54,26 +57,31 @@ def remedy(
     ranges: Ranges,
     topics: Collection[str],
     servers: str | None = None,
+    later: Mapping[Partition, int] = MappingProxyType({}),
 ) -> Remedy:
     """Return what solves the problems that were found of a checkpoint.
 
     `ranges` has those of the topics that `mirrored` returns, too. A clamp is refused where a
-    partition is missing: then positions that do not exist stay unsolved.
+    partition is missing, and where it would skip records that are younger than the checkpoint, by
+    `later`: then positions that do not exist stay unsolved.
     """
     names = mirrored(held, topics)
+    moved = list(checkable(renamed(held, names), servers))
     after = {
         position: trouble
-        for position in checkable(renamed(held, names), servers)
+        for position in moved
         if (trouble := trouble_of(position, ranges, topics)) is not None
     }
-    can_clamp = len(clusters_of(held)) < 2 and {*after.values()} <= {*_OFFSETS}
+    skips = [problem for position in moved for problem in skipped(position, ranges, later)]
+    can_clamp = len(clusters_of(held)) < 2 and {*after.values()} <= {*_OFFSETS} and not skips
     made = Remedy(
         names,
         _clusters(held, found),
         is_clamped=bool(after) and can_clamp,
         drops_pending=any(each.transaction is not None for each in found),
     )
-    return replace(made, unsolved=tuple(each for each in found if not _solves(made, each, after)))
+    left = [each for each in found if each.trouble != "skipped" and not _solves(made, each, after)]
+    return replace(made, unsolved=(*left, *skips))
 
 
 def _clusters(held: Positions, found: Sequence[Problem]) -> tuple[str, ...]:

@@ -30,16 +30,15 @@ def check_kafka(subject: Case) -> Result:
     held = found.found
     try:
         listing = kafka_check.listed(kafka.cluster, [held])
+        at = kafka_check.findings(found, state.source.completed, kafka, listing)
     except (Transient, Refused) as error:
         message, remedy = in_two(errors.described(error))
         return warning(message, remedy or _UNREACHED)
-    problems = kafka_check.problems_of(held, kafka, listing)
-    if problems:
-        made = kafka_check.remedy_of(held, problems, kafka, listing)
-        message = f"no job can go on at {servers} from it now: {described(problems)}"
-        return warning(message, _remedy(made))
-    if notes := tuple(kafka_check.warnings_of(found, servers)):
-        return warning("; ".join(notes), f"Note that {kafka_check.unknown(servers)}")
+    if at.problems:
+        message = f"no job can go on at {servers} from it now: {described(at.problems)}"
+        return warning(message, _remedy(at.remedy))
+    if at.warnings:
+        return warning("; ".join(at.warnings), f"Note that {kafka_check.unknown(servers)}")
     return Result(_passed(held, servers))
 
 

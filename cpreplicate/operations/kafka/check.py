@@ -7,10 +7,9 @@ to the Kafka.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
 
 from cpreplicate.core.positions.model import Positions, Unread
 from cpreplicate.core.positions.offsets import Partition
@@ -22,27 +21,15 @@ from cpreplicate.core.positions.ranges import (
     problems,
 )
 from cpreplicate.core.positions.remedies import Remedy, remedy, renamed
-from cpreplicate.core.positions.topics import Topics, mirrored
+from cpreplicate.core.positions.topics import Topics, mirrored, names_of
 from cpreplicate.errors import MetadataError, NotAtKafka
+from cpreplicate.operations.kafka.evidence import Evidence, Kafka, evidence, of_pending
 from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_in
+from cpreplicate.protocol import json_files
 from cpreplicate.protocol.checkpoint_record import read_record
 from cpreplicate.protocol.replica import Replica
 
 _AT_ONCE = 8  # `_metadata` that are read at the same time
-
-
-class Kafka(Protocol):
-    """A cluster that can be asked, as `KafkaCluster`."""
-
-    @property
-    def servers(self) -> str:
-        """Its bootstrap servers."""
-
-    def topics(self) -> Topics:
-        """Return the partitions of each topic."""
-
-    def ranges(self, partitions: Sequence[Partition], topics: Topics) -> Ranges:
-        """Return the offsets of those of these partitions that exist."""
 
 
 class ListedOnce:
@@ -63,9 +50,29 @@ class ListedOnce:
         """Return the partitions of each topic when this object was made."""
         return self._topics
 
+    def denied(self, topics: Sequence[str]) -> Collection[str]:
+        """Return those of some topics that the user may not describe."""
+        return self._cluster.denied(topics)
+
     def ranges(self, partitions: Sequence[Partition], topics: Topics) -> Ranges:
         """Return the offsets of those of these partitions that exist."""
         return self._cluster.ranges(partitions, topics)
+
+    def since(self, time: float, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        """Return the offset of the first record with this time or later, where there is one."""
+        return self._cluster.since(time, partitions)
+
+    def appended(self, offsets: Mapping[Partition, int]) -> Mapping[Partition, bool]:
+        """Return whether the broker set the time of the records at some offsets."""
+        return self._cluster.appended(offsets)
+
+    def stable_ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        """Return up to where no transaction is open."""
+        return self._cluster.stable_ends(partitions)
+
+    def transaction_limit(self) -> float | None:
+        """Return how long a transaction may be open, in seconds."""
+        return self._cluster.transaction_limit()
 
 
 @dataclass(frozen=True)
@@ -82,10 +89,19 @@ class KafkaAsked:
 
 @dataclass(frozen=True)
 class Listing:
-    """What a Kafka holds: its topics, and the ranges of the partitions that were asked for."""
+    """What a Kafka holds: its topics, and the ranges of the partitions that were asked for.
+
+    `denied` are topics that the user may not describe.
+    """
 
     topics: Topics
     ranges: Ranges
+    denied: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The topics that are there, those included that may not be described."""
+        return frozenset((*self.topics, *self.denied))
 
 
 @dataclass(frozen=True)
@@ -160,22 +176,59 @@ def check(replica: Replica, names: Sequence[str], kafka: KafkaAsked) -> KafkaChe
 def listed(kafka: Kafka, held: Sequence[Positions]) -> Listing:
     """Return what a Kafka holds of the partitions of some checkpoints, also under new names."""
     topics = kafka.topics()
-    both = (each for one in held for each in (one, renamed(one, mirrored(one, topics))))
+    missing = sorted({topic for one in held for topic in names_of(one)}.difference(topics))
+    listing = Listing(topics, {}, frozenset(kafka.denied(missing) if missing else ()))
+    both = (each for one in held for each in _both(one, listing))
     partitions = {partition for one in both for partition in partitions_of(one)}
-    return Listing(topics, kafka.ranges(sorted(partitions), topics))
+    return replace(listing, ranges=kafka.ranges(sorted(partitions), topics))
 
 
-def problems_of(held: Positions, kafka: KafkaAsked, listing: Listing) -> tuple[Problem, ...]:
-    """Return what is in the way of a start from these positions."""
-    servers = kafka.cluster.servers
-    return tuple(problems(held, listing.ranges, listing.topics, kafka.is_same, servers))
+def _both(held: Positions, listing: Listing) -> tuple[Positions, Positions]:
+    """Return positions by their names, and by those that a mirror gives their topics."""
+    return held, renamed(held, mirrored(held, listing.names))
 
 
-def remedy_of(
-    held: Positions, found: Sequence[Problem], kafka: KafkaAsked, listing: Listing
-) -> Remedy:
-    """Return what solves these problems."""
-    return remedy(held, found, listing.ranges, listing.topics, kafka.cluster.servers)
+@dataclass(frozen=True)
+class Findings:
+    """What keeps a job from going on from a checkpoint at a Kafka, and what helps."""
+
+    problems: tuple[Problem, ...]
+    warnings: tuple[str, ...]
+    remedy: Remedy
+
+
+def findings(
+    of: CheckpointPositions, completed: float | None, kafka: KafkaAsked, listing: Listing
+) -> Findings:
+    """Return what is in the way of a start from a checkpoint, which was completed at this time."""
+    held, cluster = of.found, kafka.cluster
+    known = _evidence(held, completed, kafka, listing)
+    found = tuple(
+        _with_rights(each, listing)
+        for each in problems(
+            held, listing.ranges, listing.topics, kafka.is_same, cluster.servers, known.later
+        )
+    )
+    made = remedy(held, found, listing.ranges, listing.names, cluster.servers, known.later)
+    warnings = (*warnings_of(of, cluster.servers), *known.warnings)
+    return Findings(found, warnings, made)
+
+
+def _evidence(
+    held: Positions, completed: float | None, kafka: KafkaAsked, listing: Listing
+) -> Evidence:
+    if not kafka.is_same:
+        both = _both(held, listing)
+        return evidence(kafka.cluster, both, completed, listing.ranges, listing.topics)
+    age = None if completed is None else json_files.now() - completed
+    return Evidence({}, tuple(of_pending(kafka.cluster, held.pending, age)))
+
+
+def _with_rights(problem: Problem, listing: Listing) -> Problem:
+    """Return a problem with a topic that the user may not describe as what it is."""
+    topic = problem.position.topic if problem.position is not None else None
+    is_denied = problem.trouble == "no-topic" and topic in listing.denied
+    return problem._replace(trouble="no-rights") if is_denied else problem
 
 
 def _read_all(replica: Replica, names: Sequence[str]) -> list[CheckpointPositions]:
@@ -198,18 +251,12 @@ def _checked(
     replica: Replica, name: str, of: CheckpointPositions, kafka: KafkaAsked, listing: Listing
 ) -> Checked:
     """Return what keeps a job from going on from a checkpoint at a Kafka, and what helps."""
-    held, record = of.found, read_record(replica, name)
-    found = problems_of(held, kafka, listing)
-    made = remedy_of(held, found, kafka, listing)
-    return Checked(
-        name,
-        record.completed if record is not None else None,
-        of,
-        found,
-        tuple(warnings_of(of, kafka.cluster.servers)),
-        made,
-        None if made.is_empty else _command(replica.root, name, made, kafka),
-    )
+    record = read_record(replica, name)
+    completed = record.completed if record is not None else None
+    found = findings(of, completed, kafka, listing)
+    made = found.remedy
+    command = None if made.is_empty else _command(replica.root, name, made, kafka)
+    return Checked(name, completed, of, found.problems, found.warnings, made, command)
 
 
 def warnings_of(of: CheckpointPositions, servers: str) -> Iterator[str]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Literal
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
@@ -29,7 +30,7 @@ from cpreplicate.core.positions.kafka import Split
 from cpreplicate.core.positions.kafka_rewrite import Changes
 from cpreplicate.core.positions.model import PendingTransaction, Position, Positions
 from cpreplicate.core.positions.offsets import Choice, Move, unchanged
-from cpreplicate.core.positions.topics import Topics, refuse_mistakes, refuse_unknown
+from cpreplicate.core.positions.topics import refuse_mistakes, refuse_unknown
 from cpreplicate.core.restore import PathSpeller
 from cpreplicate.core.start import Starting, starting
 from cpreplicate.core.tables import Lengths
@@ -37,6 +38,7 @@ from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.change.change import Change, opened, refuse_links, some
 from cpreplicate.operations.change.probe import refuse_held, try_opened
 from cpreplicate.operations.change.target_root import refuse_no_replica
+from cpreplicate.operations.kafka.evidence import Kafka, left_out, named, of_times
 from cpreplicate.operations.kafka.positions import positions_of
 from cpreplicate.operations.kafka.rebasing import NewFile, Rebasing, rebasing
 from cpreplicate.operations.upkeep import orphans
@@ -58,9 +60,9 @@ class RebaseRequest:
     """What to derive from a checkpoint of a replica, by default the newest one.
 
     `choice` returns the new offsets. `topics` maps old names to new ones, `servers` the clusters of
-    a DynamicKafkaSource to their new bootstrap servers. `there` returns the topics of the Kafka
-    where the job is to start, if it is asked. `name` is that of the derived checkpoint
-    behind `rebased/`. With `dry_run`, nothing is written.
+    a DynamicKafkaSource to their new bootstrap servers. `kafka` is where the job is to start, if it
+    is asked, and `by` what the new offsets are of, if they are of it. `name` is that of the derived
+    checkpoint behind `rebased/`. With `dry_run`, nothing is written.
     """
 
     replica: str
@@ -69,7 +71,8 @@ class RebaseRequest:
     choice: Choice = unchanged
     topics: Mapping[str, str] = field(default_factory=dict)
     servers: Mapping[str, str] = field(default_factory=dict)
-    there: Callable[[], Topics] | None = None
+    kafka: Kafka | None = None
+    by: Literal["clamp", "group"] | None = None
     drops_pending: bool = False
     lock_wait: float = 0.0
     side: Side = field(default=Side())
@@ -223,8 +226,13 @@ def _planned(replica: Replica, state: State, request: RebaseRequest, notify: Not
     assert found is not None, "it is returned wherever it is asked for"
     held = found.found
     if request.topics:
-        refuse_mistakes(request.topics, held, None if request.there is None else request.there())
+        refuse_mistakes(
+            request.topics, held, None if request.kafka is None else request.kafka.topics()
+        )
     moves = request.choice([_renamed(each, request.topics, found.names) for each in held.positions])
+    record = state.records.get(base)
+    completed = record.completed if record is not None else None
+    by_clock = list(_by_clock(moves, request, completed))
     plan = rebasing(file, replica, name, _Changes(moves, request))
     refuse_unknown(request.topics, held)  # behind what could not be read
     if plan.is_empty:
@@ -233,13 +241,12 @@ def _planned(replica: Replica, state: State, request: RebaseRequest, notify: Not
             " `cpreplicate inspect --positions` shows what it holds"
         )
     dropped = held.pending if request.drops_pending else ()
-    warnings = tuple(_warnings(held, request))
+    warnings = (*_warnings(held, request), *_ahead(moves, request), *by_clock)
     is_sealed = seal.NAME in state.own
     result = Rebase(
         replica.root, base, name, tuple(moves), dropped, None, warnings, found.names, is_sealed
     )
-    record = state.records.get(base)
-    return _Planned(file, plan, result, record.completed if record is not None else None)
+    return _Planned(file, plan, result, completed)
 
 
 def _base(replica: Replica, request: RebaseRequest, notify: Notify) -> str:
@@ -314,6 +321,53 @@ def _warnings(held: Positions, request: RebaseRequest) -> Iterator[str]:
         )
     if any(position.stop is not None for position in held.positions):
         yield "a bounded source ends at offsets of the former Kafka, which stay as they are"
+
+
+def _ahead(moves: Sequence[Move], request: RebaseRequest) -> Iterator[str]:
+    """Yield where a group has an offset behind that of the checkpoint."""
+    found = [
+        (move, move.offset - move.position.offset)
+        for move in moves
+        if move.offset is not None and move.position.offset is not None
+        if request.by == "group" and move.offset > move.position.offset
+    ]
+    if found:
+        places = [
+            f"{named(move.partition)} ({move.offset}, in the checkpoint {move.position.offset}:"
+            f" {count})"
+            for move, count in found
+        ]
+        yield (
+            f"the group is ahead of the checkpoint in {len(found)} partitions:"
+            f" {some(places)}. If offsets mean the same records there, so many are not read"
+        )
+
+
+def _by_clock(
+    moves: Sequence[Move], request: RebaseRequest, completed: float | None
+) -> Iterator[str]:
+    """Yield where records would be skipped that are younger than the checkpoint.
+
+    Raises `Refused` for the nearest offsets: then they are not those of the same records.
+    """
+    offsets = {
+        move.partition: offset
+        for move in moves
+        if move.position.detail is None
+        and (offset := move.position.offset if move.offset is None else move.offset) is not None
+    }
+    if request.kafka is None or completed is None or not offsets:
+        return
+    texts, unproven = left_out(request.kafka, completed, offsets)
+    if texts and request.by == "clamp":
+        raise Refused(
+            "the nearest offsets would skip records that are younger than the checkpoint:"
+            f" {some(texts)}. Nothing was written. Offsets there do not mean the same records, or"
+            " producers went on there: give offsets by a CSV file"
+        )
+    if texts:
+        yield f"records that are younger than the checkpoint would be skipped: {some(texts)}"
+    yield from of_times(unproven, request.kafka.servers)
 
 
 def _write(planned: _Planned, change: Change) -> Rebase:

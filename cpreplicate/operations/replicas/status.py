@@ -21,7 +21,7 @@ from cpreplicate.core.positions.ranges import Ranges, absent, behind, partitions
 from cpreplicate.errors import CpreplicateError, NotThere
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.kafka import check as kafka_check
-from cpreplicate.operations.kafka.check import Kafka
+from cpreplicate.operations.kafka.evidence import Kafka
 from cpreplicate.operations.kafka.positions import positions_in
 from cpreplicate.operations.replicas.lives import Named, life_in
 from cpreplicate.operations.replicas.replica_status import FleetStatus, Orphans, ReplicaStatus

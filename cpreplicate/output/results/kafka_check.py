@@ -18,9 +18,11 @@ from cpreplicate.output.text import columns, lines, table
 _HEAD = ("checkpoint", "in the way", "of", "topic", "where")
 _WORDS: Mapping[Trouble, str] = {
     "no-topic": "topic missing",
+    "no-rights": "no right to describe",
     "no-partition": "partition missing",
     "beyond-end": "position beyond the end",
     "deleted": "position deleted",
+    "skipped": "younger records skipped",
     "pending": "transaction pending",
     "other-servers": "other servers",
     "unread": "state not read",
@@ -80,6 +82,8 @@ def _where(group: Sequence[Problem], checked: Checked) -> str:
         return first.reason
     if first.trouble == "other-servers" and first.position is not None:
         return f"{first.position.cluster}: {first.position.servers or 'servers not known'}"
+    if first.trouble == "no-rights":
+        return "the topic is there, but the user may not describe it: grant the right"
     if first.trouble == "no-topic" and first.position is not None:
         new = checked.remedy.topics.get(first.position.topic)
         return f"{new} is there" if new is not None else "no topic there has such a name"
@@ -94,6 +98,11 @@ def _place(problem: Problem) -> str:
     assert position is not None
     if found is None:
         return f"partition {position.partition}"
+    if problem.skipped is not None:
+        return (
+            f"partition {position.partition} ({position.offset}, {problem.skipped} from"
+            f" {problem.later} on are younger than the checkpoint)"
+        )
     bound = (
         f"ends at {found.end}" if problem.trouble == "beyond-end" else f"begins at {found.begin}"
     )
@@ -155,6 +164,8 @@ def _problem(problem: Problem, checked: Checked) -> dict[str, Any]:
         "offset": position and position.offset,
         "begin": found and found.begin,
         "end": found and found.end,
+        "later": problem.later,
+        "skipped": problem.skipped,
         "renamed": checked.remedy.topics.get(position.topic) if position is not None else None,
         "cluster": position and position.cluster,
         "servers": position and position.servers,

@@ -85,8 +85,11 @@ def test_an_offset_that_is_the_same_changes_nothing():
     assert as_given({("orders", 0): 307})([move]) == [move]
 
 
-def test_offsets_that_are_looked_up_leave_out_what_is_not_there():
+def test_a_group_that_lacks_a_partition_is_refused_and_a_marker_needs_none():
     moves = [Move(ORDERS, "orders"), Move(ORDERS._replace(partition=1), "orders")]
+    with pytest.raises(Refused, match=r"no offset of 1 of 2 partitions: orders partition 0\."):
+        looked_up(lambda _partitions: {("orders", 1): 5})(moves)
+    moves[0] = Move(ORDERS._replace(offset=None, marker="earliest"), "orders")
     asked = []
 
     def lookup(partitions):

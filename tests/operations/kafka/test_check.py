@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -233,6 +234,87 @@ def test_a_sealed_replica_is_checked_for_the_checkpoint_that_it_is_sealed_for(si
     assert site.promote(StandInKafka({("orders", 0): (0, 250)})).checkpoint == "chk-1"
     with pytest.raises(NotAtKafka, match="from chk-1 of"):
         site.promote(StandInKafka({("orders", 0): (0, 99)}))
+
+
+def test_younger_records_below_a_position_are_counted_and_veto_a_clamp(site):
+    site.checkpoint(1, ORDERS, Split("orders", 1, 900))
+    held = {("orders", 0): (0, 500), ("orders", 1): (0, 700)}
+    kafka = StandInKafka(held, first_since={("orders", 0): 60, ("orders", 1): 650})
+    report = site.refused(kafka)
+    (checked,) = report.checked
+    found = {(each.trouble, each.position.partition): each.skipped for each in checked.problems}
+    assert found == {("skipped", 0): 40, ("beyond-end", 1): None, ("skipped", 1): 50}
+    assert checked.command is None
+    text = forms_of(report).text(report)
+    assert "partition 0 (100, 40 from 60 on are younger than the checkpoint)" in text
+    (first, *_) = json.loads(forms_of(report).json(report))["kafka"]["checked"][0]["problems"]
+    assert (first["problem"], first["later"], first["skipped"]) == ("skipped", 60, 40)
+    kafka.held = {("orders", 0): (0, 500), ("orders", 1): (0, 999)}
+    assert site.promote(kafka, is_same=True, dry_run=True).checkpoint == "chk-1"
+
+
+def test_positions_under_the_name_of_a_mirror_are_compared_by_the_clock(site):
+    site.checkpoint(1, ORDERS)
+    there = ("A.orders", 0)
+    (checked,) = site.refused(StandInKafka({there: (0, 500)}, first_since={there: 60})).checked
+    assert [each.trouble for each in checked.problems] == ["no-topic"]
+    assert [each.trouble for each in checked.remedy.unsolved] == ["skipped"]
+
+
+@pytest.mark.parametrize(
+    "kafka",
+    [
+        StandInKafka({("orders", 0): (0, 500)}, by_broker=frozenset([("orders", 0)])),
+        StandInKafka({("orders", 0): (60, 500)}),  # it holds nothing older
+    ],
+)
+def test_times_that_prove_nothing_are_a_warning(site, kafka):
+    site.checkpoint(1, ORDERS)
+    kafka.first_since = {("orders", 0): 60}
+    warnings = site.promote(kafka).warnings
+    assert any("orders at kafka-b:9092" in each and "LogAppendTime" in each for each in warnings)
+
+
+def test_what_a_restored_job_meets_there_is_a_warning(site):
+    site.checkpoint(1, Split("orders", 0, 100, 200), Split("pay", 0, 5))
+    held = {("orders", 0): (0, 150), ("A.pay", 0): (0, 9)}
+    held |= {("pay", partition): (0, 9) for partition in range(3)}
+    kafka = StandInKafka(held, first_since={("pay", 2): 4}, stable={("pay", 0): 7})
+    text = "\n".join(site.promote(kafka).warnings)
+    assert "orders partition 0 is read up to 200 and ends at 150" in text
+    assert "a transaction is open in 1 partitions" in text
+    assert "pay partition 0 stops at 7 of 9" in text
+    assert "pay is there, and so is A.pay" in text
+    assert "pay has 2 partitions at kafka-b:9092 that the checkpoint does not hold" in text
+    assert "with 18 records, 13 of them older" in text
+
+
+def test_partitions_that_a_bounded_source_has_read_are_not_taken_for_new_ones(site):
+    site.checkpoint(1, Split("orders", 0, 100, 150))
+    kafka = StandInKafka({("orders", partition): (0, 150) for partition in range(3)})
+    assert not any("does not hold" in each for each in site.promote(kafka).warnings)
+
+
+def test_a_topic_that_may_not_be_described_is_there(site):
+    site.checkpoint(1, ORDERS)
+    kafka = StandInKafka({("A.orders", 0): (0, 500)}, hidden=frozenset(["orders"]))
+    report = site.refused(kafka)
+    assert [each.trouble for each in report.checked[0].problems] == ["no-rights"]
+    assert commands(report) == [None]
+    assert "the user may not describe it: grant the right" in forms_of(report).text(report)
+
+
+@pytest.mark.parametrize(("limit", "is_old"), [(1e9, False), (900.0, True), (None, True)])
+def test_pending_transactions_older_than_the_kafka_keeps_them_are_a_warning(site, limit, is_old):
+    directory = put_kafka_checkpoint(site.directory / "dcA", 1, [ORDERS], [TRANSACTION])
+    os.utime(directory / "_metadata", (1_700_000_000, 1_700_000_000))
+    site.sync()
+    replica = Replica(site.replica, Side())
+    asked = KafkaAsked(StandInKafka({("orders", 0): (0, 500)}, limit=limit), is_same=True)
+    warnings = "\n".join(check(replica, ["chk-1"], asked).warnings)
+    assert ("1 pending transactions are" in warnings) == is_old
+    command = "kafka-transactions.sh --bootstrap-server kafka-b:9092 describe"
+    assert (f"{command} --transactional-id tx-0-3" in warnings) == is_old
 
 
 PARTITIONS = [("orders", 0), ("orders", 1), ("payments", 0)]

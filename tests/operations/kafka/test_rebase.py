@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.core.packs import PackOptions
-from cpreplicate.core.positions.offsets import as_given
+from cpreplicate.core.positions.offsets import as_given, looked_up
+from cpreplicate.core.positions.ranges import clamped
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.handover.promote import PromoteRequest, promote
 from cpreplicate.operations.kafka.positions import positions_of
@@ -37,6 +38,7 @@ from tests.support.kafka_jobs import (
 )
 from tests.support.kafka_states import Split, Transaction
 from tests.support.replicas import aged, planned
+from tests.support.standin_kafka import StandInKafka
 
 SPLITS = [Split("orders", partition, 100 * partition + 7) for partition in range(5)]
 PENDING = [Transaction("tx-0-3", 70), Transaction("tx-1-3", 71)]
@@ -261,9 +263,32 @@ def test_a_rename_that_does_not_fit_the_checkpoint_is_refused(replica, names):
 
 
 def test_a_new_name_is_one_of_the_kafka_that_is_asked(replica):
+    there = StandInKafka({("A.orders", each.partition): (0, 9999) for each in SPLITS})
     with pytest.raises(UsageError, match="no topic has the new name"):
-        rebased(replica, topics={"orders": "A.ordres"}, there=lambda: {"A.orders": [0]})
-    rebased(replica, topics={"orders": "A.orders"}, there=lambda: {"A.orders": [0]})
+        rebased(replica, topics={"orders": "A.ordres"}, kafka=there)
+    rebased(replica, topics={"orders": "A.orders"}, kafka=there)
+
+
+def test_the_nearest_offsets_are_refused_where_they_skip_younger_records(replica):
+    partitions = [("orders", each.partition) for each in SPLITS]
+    there = StandInKafka(dict.fromkeys(partitions, (0, 300)), first_since={partitions[4]: 250})
+    clamp = clamped(lambda asked: there.ranges(asked))
+    with pytest.raises(Refused, match=r"orders partition 4 \(50 records from 250 on\)"):
+        rebased(replica, choice=clamp, by="clamp", kafka=there)
+    assert not (replica / "rebased").exists()
+    there.by_broker = frozenset(partitions)
+    result = rebased(replica, choice=clamp, by="clamp", kafka=there)
+    assert any("LogAppendTime" in each for each in result.warnings)
+
+
+def test_a_group_that_is_ahead_is_reported_with_its_numbers(replica):
+    partitions = [("orders", each.partition) for each in SPLITS]
+    there = StandInKafka(dict.fromkeys(partitions, (0, 900)), first_since={partitions[0]: 20})
+    choice = looked_up(lambda asked: {each: 100 * each[1] + 30 for each in asked})
+    result = rebased(replica, choice=choice, by="group", kafka=there)
+    ahead, skipped = (each for each in result.warnings if "partition 0" in each)
+    assert "in 5 partitions: orders partition 0 (30, in the checkpoint 7: 23)" in ahead
+    assert "orders partition 0 (10 records from 20 on)" in skipped
 
 
 def test_a_dry_run_writes_nothing(replica):

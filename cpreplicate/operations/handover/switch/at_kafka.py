@@ -28,15 +28,15 @@ def checked_at_kafka(report: Report, kafka: KafkaAsked | None) -> AtKafka:
     held, servers = report.positions.found, kafka.cluster.servers
     try:
         listing = kafka_check.listed(kafka.cluster, [held])
+        at = kafka_check.findings(report.positions, report.completed, kafka, listing)
     except (Transient, Refused) as error:
         return AtKafka(f"{servers} was not asked", (str(error),))
-    found = kafka_check.problems_of(held, kafka, listing)
-    if found:
+    if at.problems:
         reason = (
-            f"the job cannot go on at {servers} from {report.plan.checkpoint}: {described(found)}."
-            " If a mirror still runs, wait until it has caught up. Else `cpreplicate promote"
-            " --kafka` of a replica prints what helps"
+            f"the job cannot go on at {servers} from {report.plan.checkpoint}:"
+            f" {described(at.problems)}. If a mirror still runs, wait until it has caught up. Else"
+            " `cpreplicate promote --kafka` of a replica prints what helps"
         )
         return AtKafka(f"it cannot go on at {servers}", (reason,))
-    warnings = (*kafka_check.warnings_of(report.positions, servers), kafka_check.unknown(servers))
+    warnings = (*at.warnings, kafka_check.unknown(servers))
     return AtKafka(f"{len(held.positions)} positions exist at {servers}", (), warnings)
