@@ -7,7 +7,7 @@ PYTEST = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(
 NOT_NIGHTLY = -m "not (stores or nightly)"
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check main-tests test test-rest test-all nightly durations coverage mutation cotenant spnego fuzz planted lines house docs not-run
-.PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-status bench-promote bench-switch bench-retention bench-report bench-turns soak try-install try-kubernetes try-network deploy-check drill clean
+.PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-scrapes bench-status bench-promote bench-switch bench-retention bench-report bench-turns soak try-install try-kubernetes try-network deploy-check drill clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -179,6 +179,9 @@ bench-fleet: setup maven ## 1,000 jobs of which few changed, against a run a job
 
 bench-service: setup ## the lag of 1,000 jobs that one service follows
 	$(BIN)/python scripts/bench_service.py
+
+bench-scrapes: setup ## what 50 scrapes a second of 1,000 jobs cost the syncs of a service
+	$(BIN)/python scripts/bench_scrapes.py
 
 soak: setup maven ## a fleet for 30 minutes, or MINUTES=, while jobs come and go and one fault follows another: fails if its memory grows
 	$(BIN)/python scripts/soak.py --minutes $(or $(MINUTES),30)

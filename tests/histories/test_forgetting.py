@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from cpreplicate.operations.replicas import forget
+from cpreplicate.operations.upkeep import removal
 from cpreplicate.protocol import ownership
 from tests.histories.test_cotenant import without
 from tests.support import parts
@@ -29,6 +30,8 @@ NOT_RARE = [
     "not to be forgotten",
     "an earlier life was forgotten",
     "started unpromoted",
+    "adopted again",
+    "sealed after it was chosen",
 ]
 
 
@@ -68,6 +71,12 @@ MUTANTS = {
     ),
     "checkpoints of others are no reason": Mutant(
         without(ownership, "refuse_foreign"), "it must not succeed: a job keeps", 12
+    ),
+    "the seal is no reason": Mutant(
+        without(removal, "_refuse_used"), "it must not succeed: the replica is sealed", 3
+    ),
+    "what checkpoints of others need is removed": Mutant(
+        without(removal, "_needed_by_others", ()), "has lost", 1
     ),
     "what changed since the decision is no reason": Mutant(
         without(forget, "_refuse_changed"), "the newest point of its job", 24

@@ -4,7 +4,6 @@ that run from replicas which nobody promoted, and names that return between a de
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from random import Random
 
@@ -12,14 +11,17 @@ from cpreplicate.core import uri
 from cpreplicate.errors import Refused
 from cpreplicate.operations.replicas import forget
 from cpreplicate.operations.replicas.forget import Candidate, ForgetRequest
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep.removal import Removal
-from cpreplicate.protocol import job_record
+from cpreplicate.protocol import job_record, json_files
 from cpreplicate.runners import ExecutionOptions
 from tests.support.cotenant import Job, quiet
-from tests.support.histories import OWN, PASSING, Operation, World
+from tests.support.histories import OWN, PASSING, Operation, World, newest_recorded
 from tests.support.staging import silent
 
 _MOST_JOBS = 8
+_ADOPTED = 0.1  # of the removals are of a replica that holds checkpoints of another program
+_SEALED = 0.15  # of the replicas that were chosen are promoted before they are removed
 
 
 class ForgettingWorld(World):
@@ -29,6 +31,8 @@ class ForgettingWorld(World):
         super().__init__(f"forgetting {seed}")
         self.history = [f"ForgettingWorld({seed!r})"]
         self.forgetting = Random(f"forgetting {seed}")
+        # draws of their own, else all histories change
+        self.aiming, self.sealing = Random(f"aiming {seed}"), Random(f"sealing {seed}")
         self.layout = self.forgetting.choice(["own", "own", "archive", "flink"])
         self.is_fixed = self.forgetting.random() < 0.15
         self.operations = FORGETTING
@@ -72,10 +76,13 @@ class ForgettingWorld(World):
         with its last point.
         """
         draw = self.forgetting.random
+        if not replica and self.aiming.random() < _ADOPTED:
+            replica = self._adopted_again()
+        is_adopted = replica in self.adopted
         request = ForgetRequest(
-            ended=draw() < 0.2,
+            ended=draw() < 0.2 and not is_adopted,
             last_point=bool(replica) or draw() < 0.2,
-            leaves_others=draw() < 0.3,
+            leaves_others=draw() < 0.3 or is_adopted,
             execution=ExecutionOptions(runner="inline", parallelism=1),
             refuse=self._refuse_used,
         )
@@ -86,8 +93,53 @@ class ForgettingWorld(World):
             self.model_steps()
         if draw() < 0.2:
             self.sync()
+        if not self.wrong and self.sealing.random() < _SEALED:
+            self.promote(chosen.replica)
         if not self.wrong:
+            self.counts["sealed after it was chosen"] += chosen.replica in self._sealed()
             self._forget(chosen, request)
+
+    def _adopted_again(self) -> str:
+        """A job whose directory became a replica goes on from what was replicated there, by its own
+        checkpoint, which is adopted, too. Return the replica; no job runs from it.
+        """
+        id_ = f"{0xAD0 + len(self.flink.jobs):032x}"
+        replica = self._flink("B", id_)
+        if self.is_fixed or len(self.flink.jobs) >= _MOST_JOBS:
+            return ""
+        source = self.flink.start("A", self._flink("A", id_))
+        self._adopt_beyond(self.flink.start("B", replica), source)
+        newest = newest_recorded(self.disk, replica)
+        start = self._published(f"{replica}/{newest}") if newest is not None else None
+        if self.wrong or start is None:
+            return ""
+        self._adopt_beyond(self.flink.restore("B", replica, start, "LEGACY"), source)
+        if self.wrong or replica not in self.adopted:
+            return ""
+        self.counts["adopted again"] += 1
+        return replica
+
+    def _adopt_beyond(self, job: Job, source: Job) -> None:
+        """A job completes a checkpoint and ends, and one of its id at the other side goes on beyond
+        that, and is synced into its directory.
+        """
+        with quiet(self.disk):
+            self.flink.complete(job)
+            self.flink.cancel(job)
+            while True:
+                self.disk.clock.pass_(1.0)
+                made = self.flink.complete(source)
+                if made is not None and made.number > job.number:
+                    break
+        request = SyncRequest(
+            source.root,
+            self._flink("B"),
+            adopt=True,
+            execution=ExecutionOptions(runner="inline", parallelism=1),
+            subsumption_wait=0.0,
+            name=self.name_of(source),
+        )
+        self._perform(self._sync_operation(request, is_odd=False))
 
     def _chosen(self, request: ForgetRequest, replicas: list[str]) -> Candidate | None:
         self.forgetting.shuffle(replicas)
@@ -150,6 +202,7 @@ class ForgettingWorld(World):
         ]
         if left and not request.leaves_others:
             self.wrong.append(f"{replica}/{left[0]} is left of what was forgotten")
+        self._judge_needed(before, replica)
         times = self._points(replica, before)
         if not times or request.last_point:
             return
@@ -167,7 +220,8 @@ class ForgettingWorld(World):
         found = {
             each: self.disk.data(f"{each}/{OWN}/{job_record.NAME}") for each in self._replicas()
         }
-        return {each: json.loads(data)["name"] for each, data in found.items() if data}
+        read = {each: json_files.parse(data) or {} for each, data in found.items() if data}
+        return {each: str(fields["name"]) for each, fields in read.items() if "name" in fields}
 
     def _remember(self, operation: Operation, outcome: object) -> None:
         super()._remember(operation, outcome)

@@ -1410,9 +1410,9 @@ class World:
         lost = [place for place, data in self.flink.owned.items() if self.disk.data(place) != data]
         self.wrong += [f"Flink's {place} was changed or deleted" for place in lost]
 
-    def _judge_needed(self, before: Mapping[str, bytes]) -> None:
+    def _judge_needed(self, before: Mapping[str, bytes], forgotten: str = "") -> None:
         """Nothing was taken from a checkpoint that Flink had completed in a replica before."""
-        replicas = set(self._replicas())
+        replicas = {*self._replicas(), forgotten}
         for checkpoint in self.flink.complete_on_disk():
             replica = uri.parent(checkpoint.place)
             if replica not in replicas or checkpoint.metadata[len("file:/") :] not in before:

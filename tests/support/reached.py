@@ -301,6 +301,8 @@ STATES: dict[str, Collection[str]] = {
         "a forgetting history had: an earlier life was forgotten",
         "a forgetting history had: not to be forgotten",
         "a forgetting history had: started unpromoted",
+        "a forgetting history had: adopted again",
+        "a forgetting history had: sealed after it was chosen",
     ),
 }
 # What single tests of `make test` reach, and no seeds
