@@ -11,6 +11,7 @@ from tests.support.commandline import printed
     ("words", "message"),
     [
         (["promote", "--same-kafka"], "--same-kafka needs --kafka"),
+        (["promote", "--not-read", "op"], "--not-read needs --kafka"),
         (["promote", "--kafka-conf", "f"], "--kafka-conf needs --kafka"),
         (["status", "--kafka-conf", "f"], "--kafka-conf needs --kafka"),
         (["doctor", "--same-kafka", "/a"], "--same-kafka needs --kafka"),

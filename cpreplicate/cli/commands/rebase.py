@@ -160,10 +160,12 @@ def asked_kafka(values: dict[str, Any]) -> KafkaAsked | None:
     from cpreplicate.operations.kafka.check import KafkaAsked
 
     servers, conf, is_same = values["kafka"], values["kafka_conf"], values.get("same_kafka", False)
-    if servers is None and not (conf or is_same):
+    not_read = frozenset(values.get("not_read", ()))
+    if servers is None and not (conf or is_same or not_read):
         return None
-    needed_for = "--same-kafka" if is_same else "--kafka-conf"
-    return KafkaAsked(cluster(servers, conf, needed_for, values["retry_for"]), conf, is_same)
+    needed_for = "--same-kafka" if is_same else "--not-read" if not_read else "--kafka-conf"
+    at = cluster(servers, conf, needed_for, values["retry_for"])
+    return KafkaAsked(at, conf, is_same, not_read)
 
 
 def properties(file: str) -> dict[str, str]:

@@ -219,12 +219,20 @@ SAME_KAFKA = storage(
     "same-kafka",
     "--kafka is the Kafka that the job read from and wrote to: it knows pending transactions.",
 )
+NOT_READ = storage(
+    "not-read",
+    "Take the state of an operator, by id or name, as it is where it cannot be read. Repeatable.",
+    kinds.LINE,
+    metavar="OPERATOR",
+    is_multiple=True,
+)
 CHECKED_KAFKA = (
     *kafka_to(
         "Promote the newest checkpoint from which a job can go on at this Kafka: its positions"
         " exist there, and no transaction is pending. Else exit with 6. Needs the extra `kafka`."
     ),
     SAME_KAFKA,
+    NOT_READ,
 )
 DIAGNOSED_KAFKA = (
     *kafka_to(

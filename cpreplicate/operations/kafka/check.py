@@ -80,11 +80,13 @@ class KafkaAsked:
     """The Kafka at which a job is to start.
 
     `conf` is the file with its properties. `is_same`: the job read from it and wrote to it before.
+    `not_read` are operators, by id or name, whose state may be one that cannot be read.
     """
 
     cluster: Kafka
     conf: str | None = None
     is_same: bool = False
+    not_read: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,7 @@ def findings(
     of: CheckpointPositions, completed: float | None, kafka: KafkaAsked, listing: Listing
 ) -> Findings:
     """Return what is in the way of a start from a checkpoint, which was completed at this time."""
+    of = _stated(of, kafka.not_read)
     held, cluster = of.found, kafka.cluster
     known = _evidence(held, completed, kafka, listing)
     found = tuple(
@@ -212,6 +215,19 @@ def findings(
     made = remedy(held, found, listing.ranges, listing.names, cluster.servers, known.later)
     warnings = (*warnings_of(of, cluster.servers), *known.warnings)
     return Findings(found, warnings, made)
+
+
+def _stated(of: CheckpointPositions, not_read: frozenset[str]) -> CheckpointPositions:
+    """Return positions in which the states that are stated not to be read are no obstacle."""
+
+    def stated(each: Unread) -> Unread:
+        if not each.is_obstacle or not_read.isdisjoint(
+            (each.operator, of.names.get(each.operator))
+        ):
+            return each
+        return Unread(each.operator, f"{each.reason}; --not-read takes it as it is", False)
+
+    return replace(of, found=replace(of.found, unread=tuple(map(stated, of.found.unread))))
 
 
 def _evidence(

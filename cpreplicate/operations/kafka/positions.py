@@ -13,6 +13,7 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from cpreplicate.core import uri
+from cpreplicate.core.positions import others
 from cpreplicate.core.positions.kafka import KafkaPositions, are_of_known_versions
 from cpreplicate.core.positions.model import (
     AnotherConnector,
@@ -62,7 +63,7 @@ def positions_of(
     if not is_listed and file.in_memory is None:
         return None
     known = decoders()
-    names = frozenset[str]().union(*(each.states for each in known))
+    names = frozenset(others.LISTS).union(*(each.states for each in known))
     reader = OperatorReader(file, side, tuple(remaps), is_listed)
     reading = _Reading(reader, known, names)
     with ExitStack() as stack:
@@ -90,12 +91,17 @@ class _Reading:
         wanted = found.wanted(self.names)
         if not wanted:
             return Positions()
+        if (other := others.of_lists(wanted)) is not None and not self._is_decoded(wanted):
+            return Positions(unread=(_of_other(found.operator, other),))
         try:
             return self._decoded(self.reader.read(found, wanted).state)
         except AnotherConnector as error:
             return Positions(unread=(Unread(found.operator, str(error), is_obstacle=False),))
         except Unreadable as error:
             return Positions(unread=(Unread(found.operator, str(error)),))
+
+    def _is_decoded(self, names: frozenset[str]) -> bool:
+        return any(not decoder.states.isdisjoint(names) for decoder in self.decoders)
 
     def _decoded(self, state: SourceState) -> Positions:
         for decoder in self.decoders:
@@ -105,6 +111,10 @@ class _Reading:
         return Positions(unread=tuple(_unread(state)))
 
 
+def _of_other(operator: str, source: str) -> Unread:
+    return Unread(operator, f"it is {source}, whose positions are not read", is_obstacle=False)
+
+
 def _unread(state: SourceState) -> Iterator[Unread]:
     """Yield why no decoder knows the state of an operator, if it is one that holds positions."""
     if READERS not in state.elements:
@@ -112,6 +122,8 @@ def _unread(state: SourceState) -> Iterator[Unread]:
     if not state.elements[READERS]:
         reason = "its readers hold no split: the restored job starts where its initializer says"
         yield Unread(state.operator, reason, is_obstacle=False)
+    elif (other := others.of_splits(state.elements[READERS])) is not None:
+        yield _of_other(state.operator, other)
     elif are_of_known_versions(state.elements[READERS]):
         yield Unread(state.operator, "its source is not Kafka's", is_obstacle=False)
     else:

@@ -68,8 +68,10 @@ class Site:
         (directory / "_metadata").write_bytes(metadata)
         self.sync()
 
-    def promote(self, kafka: StandInKafka, is_same=False, conf=None, **options) -> Promotion:
-        asked = KafkaAsked(kafka, conf, is_same)
+    def promote(
+        self, kafka: StandInKafka, is_same=False, conf=None, not_read=frozenset(), **options
+    ) -> Promotion:
+        asked = KafkaAsked(kafka, conf, is_same, not_read)
         return promote(PromoteRequest(self.replica, kafka=asked, **options), quiet)
 
     def refused(self, kafka: StandInKafka, **options) -> KafkaCheck:
@@ -178,6 +180,39 @@ def test_a_state_that_is_not_known_is_in_the_way_and_no_rebase_helps(site):
     (problem,) = json.loads(forms_of(report).json(report))["kafka"]["checked"][0]["problems"]
     assert (problem["problem"], problem["operator"]) == ("unread", SOURCE.hex())
     assert "not Kafka's" in problem["reason"]
+
+
+@pytest.mark.parametrize("word", [SOURCE.hex(), "Source: orders"])
+def test_a_state_that_is_not_known_is_taken_as_it_is_with_a_word_for_its_operator(site, word):
+    states = written.stream({written.READERS: [written.versioned(9, b"of another source")]})
+    operator = source_operator([subtask(0, states, inline(states.data))], b"")
+    site.put(1, bytes(encode(Tree(6, (operator,), 1)).data))
+    site.refused(StandInKafka(), not_read=frozenset(["another"]))
+    promotion = site.promote(StandInKafka(), not_read=frozenset([word]))
+    assert any("--not-read takes it as it is" in each for each in promotion.warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "element", "source"),
+    [
+        (written.READERS, written.versioned(5, written.i32(1) + written.utf("db.t:0")), "CDC"),
+        (
+            written.READERS,
+            written.versioned(4, written.i32(2) + written.utf("binlog-split")),
+            "CDC",
+        ),
+        (written.READERS, written.versioned(2, written.utf("arn:aws:kinesis:eu:1:s")), "Kinesis"),
+        (written.READERS, written.versioned(1, written.utf("persistent://a/b/c")), "Pulsar"),
+        ("Kinesis-Stream-Shard-State", b"of Kryo", "FlinkKinesisConsumer"),
+        ("history-records-states", b"of Kryo", "Debezium"),
+    ],
+)
+def test_a_source_of_another_connector_is_named_and_not_in_the_way(site, name, element, source):
+    states = written.stream({name: [element]})
+    operator = source_operator([subtask(0, states, inline(states.data))], b"")
+    site.put(1, bytes(encode(Tree(6, (operator,), 1)).data))
+    warnings = site.promote(StandInKafka()).warnings
+    assert any(f"{source}, whose positions are not read" in each for each in warnings)
 
 
 def test_what_needs_no_offset_there_is_a_warning(site):
