@@ -15,6 +15,7 @@ from cpreplicate.output.results import Forms
 from cpreplicate.output.text import columns, lines, table
 
 OUTCOMES: tuple[SwitchOutcome, ...] = get_args(SwitchOutcome)
+_SHOWN_SECONDS = 0.1
 _HEAD = ("job", "checkpoint", "copied at last", "standstill", "outcome")
 
 
@@ -115,10 +116,11 @@ def start(seen: Preview) -> str:
 def expected(job: JobSwitch) -> str:
     """Return how long a job is expected to stand still."""
     if job.expected is None:
-        least = "" if job.least is None else f", but at least {job.least:.1f} s"
+        is_shown = job.least is not None and job.least >= _SHOWN_SECONDS
+        least = f", but at least {job.least:.1f} s" if is_shown else ""
         return (
-            f"not known{least}: no switch of this job into this TARGET_ROOT was measured, and how"
-            " long it takes to start at the target shows only then"
+            f"not known{least}: no switch of this job into this TARGET_ROOT was measured, and only"
+            " one shows how long it takes to start at the target"
         )
     return f"about {job.expected:.1f} s, as at its last switch"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,14 @@ import pytest
 
 from cpreplicate.core.notify import silent
 from cpreplicate.errors import NotSwitched, NotThere, Refused
-from cpreplicate.operations.handover.switch.request import Clusters
+from cpreplicate.operations.handover.switch.request import Clusters, JobSwitch
 from cpreplicate.operations.handover.switch.switch import switch
 from cpreplicate.operations.handover.switch.switch_all import every_job, switch_all
 from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.operations.kafka.check import KafkaAsked
 from cpreplicate.operations.verify.verify import ALL
 from cpreplicate.output.report import page_of
-from cpreplicate.output.results.switch import FORMS
+from cpreplicate.output.results.switch import FORMS, expected
 from cpreplicate.protocol.switch_record import Stop
 from cpreplicate.storage import Transient
 from tests.operations.handover.switch.test_steps import Centres, Killed, fails_at
@@ -169,11 +170,21 @@ def test_a_preview_is_a_page_that_begins_with_the_answer(centres: Centres) -> No
     assert page.tone == "good"
     facts = dict(page.facts)
     assert facts["withdraws"] == "no point"
-    assert facts["standstill"].startswith("not known, but at least ")
     assert "no switch of this job into this TARGET_ROOT was measured" in facts["standstill"]
     assert facts["start"].startswith("POST /jars/<jar>/run {")
     assert f"{centres.replica}/<the last chk>" in facts["start"]  # which is not the newest one
     assert [chart.title for chart in page.charts] == ["Bytes to copy by job"]
+
+
+@pytest.mark.parametrize(
+    ("least", "text"), [(4.21, "not known, but at least 4.2 s: "), (0.01, "not known: ")]
+)
+def test_a_standstill_that_is_at_least_of_a_length_worth_a_word_is_shown_so(
+    least: float, text: str
+) -> None:
+    job = JobSwitch("orders", "can be switched", least=least)
+    assert expected(job).startswith(text)
+    assert expected(replace(job, expected=7.0)) == "about 7.0 s, as at its last switch"
 
 
 def test_a_page_of_a_preview_has_all_that_is_in_the_way(centres: Centres) -> None:
