@@ -49,8 +49,8 @@ def unknown_options(scheme: str, options: Iterable[str]) -> list[str]:
     """Return the options that the storages of a scheme do not have."""
     known = NAMES[scheme] | EVERY
     unknown = [name for name in options if "." not in name and name not in known]
-    if unknown and scheme in PROTOCOLS:  # which imports the client library
-        known |= frozenset(constructor_options(PROTOCOLS[scheme]))
+    if unknown and PROTOCOLS.get(scheme) == "s3":  # which imports the client library
+        known |= frozenset(constructor_options("s3"))
     return [name for name in unknown if name not in known]
 
 

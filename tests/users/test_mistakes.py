@@ -365,7 +365,7 @@ def test_an_option_of_another_storage_may_be_given_for_a_side(data):
     ("target", "option", "words"),
     [
         ("s3://b/r", "use_ssl=no", "use_ssl of a storage must be true or false"),
-        ("abfs://b/r", "blocksize=many", "blocksize of a storage must be a whole"),
+        ("gs://b/r", "requester_pays=me", "requester_pays of a storage must be true or false"),
         ("s3://b/r", "endpoint_url=http://h:99999", "endpoint_url of a storage is no URL"),
         ("hdfs://127.0.0.1:1/r", "dfs.replication=x", "it must be a whole number"),
     ],

@@ -23,7 +23,8 @@ PROTOCOLS = {
     "oss": "oss",
 }
 PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs", "oss": "ossfs"}
-OPTIONS = {  # that are known without the class, whose constructor has more
+_CONNECTION = "connection_string"
+OPTIONS = {  # that are known without the class; the constructor of s3fs has more
     "s3": [
         "key",
         "secret",
@@ -35,13 +36,13 @@ OPTIONS = {  # that are known without the class, whose constructor has more
         s3_options.ADDITIONAL,
         *s3_options.OWN,
     ],
-    "gs": ["token", "project", "endpoint_url", "hierarchical"],
+    "gs": ["token", "project", "requester_pays", "endpoint_url", "hierarchical"],
     "abfs": [
         "account_name",
         "account_key",
         "account_host",
         "sas_token",
-        "connection_string",
+        _CONNECTION,
         "tenant_id",
         "client_id",
         "client_secret",
@@ -94,7 +95,11 @@ def own_options(protocol: str, options: Mapping[str, str], bucket: str) -> dict[
     """
     if protocol == "s3":
         return s3_options.own_options(options, bucket)
-    return {key: value for key, value in options.items() if "." not in key}
+    own = {key: value for key, value in options.items() if "." not in key}
+    if protocol == "abfs" and _CONNECTION in own:
+        for other in sorted(own.keys() & set(OPTIONS["abfs"]) - {_CONNECTION}):
+            raise UsageError(f"abfs: the option {other} has no effect beside {_CONNECTION}")
+    return own
 
 
 def client(protocol: str, own: Mapping[str, str], deadline: float) -> Any:
@@ -144,11 +149,6 @@ def _typed(name: str, value: str, default: Any) -> Any:
         if value.lower() not in ("true", "false"):
             raise UsageError(f"the option {name} of a storage must be true or false")
         return value.lower() == "true"
-    if isinstance(default, int):
-        try:
-            return int(value)
-        except ValueError as error:
-            raise UsageError(f"the option {name} of a storage must be a whole number") from error
     return value
 
 
