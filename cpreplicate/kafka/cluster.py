@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cpreplicate.core.positions.offsets import Partition
-from cpreplicate.core.positions.ranges import Range
+from cpreplicate.core.positions.ranges import Range, Stamp
 from cpreplicate.core.positions.topics import Topics
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.storage import Transient
@@ -148,16 +148,16 @@ class KafkaCluster:
         except (self._failure, TimeoutError, KeyError, ValueError):
             return None
 
-    def appended(self, offsets: Mapping[Partition, int]) -> dict[Partition, bool]:
-        """Return whether the broker set the time of the records at some offsets.
+    def stamps(self, offsets: Mapping[Partition, int]) -> dict[Partition, Stamp]:
+        """Return the time of the record at an offset of each partition.
 
-        One record of each partition is read. Those that may not be read are left out.
+        One record of each is read. Those that may not be read are left out.
         """
         from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, TopicPartition
 
         own = {"group.id": "cpreplicate", "enable.auto.commit": False, **_SMALL}
         consumer = Consumer({**self._properties, **own}, logger=_silent())
-        found: dict[Partition, bool] = {}
+        found: dict[Partition, Stamp] = {}
         left, until = set(offsets), time.monotonic() + min(self._deadline, _READING)
         try:
             consumer.assign([TopicPartition(*each, at) for each, at in offsets.items()])
@@ -169,7 +169,8 @@ class KafkaCluster:
                     left.remove(partition)
                     consumer.incremental_unassign([TopicPartition(*partition)])
                     if message.error() is None:
-                        found[partition] = message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME
+                        kind, time_ = message.timestamp()
+                        found[partition] = Stamp(time_ / 1000, kind == TIMESTAMP_LOG_APPEND_TIME)
         except self._failure:
             _log.debug("%s: no record could be read", self._servers)
         finally:

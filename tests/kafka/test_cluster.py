@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from cpreplicate.core.positions.ranges import Range
+from cpreplicate.core.positions.ranges import Range, Stamp
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.kafka.cluster import KafkaCluster
 from cpreplicate.storage import Transient
@@ -64,8 +64,10 @@ def test_records_since_a_time_are_found_and_whose_time_they_have(kafka, cluster)
     kafka.write("by-broker", 0, 1, old * 1000)
     asked = [("dated", 0), ("dated", 1), ("by-broker", 0)]
     assert cluster.since(old + 1, asked) == {("dated", 0): 3, ("by-broker", 0): 0}
-    at = {("dated", 0): 3, ("dated", 1): 1, ("by-broker", 0): 0}  # the second one is the end
-    assert cluster.appended(at) == {("dated", 0): False, ("by-broker", 0): True}
+    at = {("dated", 0): 2, ("dated", 1): 1, ("by-broker", 0): 0}  # the second one is the end
+    found = cluster.stamps(at)
+    assert found.pop(("by-broker", 0)).is_of_broker
+    assert found == {("dated", 0): Stamp(old, False)}
 
 
 def test_an_open_transaction_ends_what_is_stable(kafka, cluster):

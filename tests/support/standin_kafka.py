@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpreplicate.core.positions.offsets import Partition
-from cpreplicate.core.positions.ranges import Range, Ranges
+from cpreplicate.core.positions.ranges import Range, Ranges, Stamp
 from cpreplicate.core.positions.topics import Topics
 
 
@@ -47,8 +47,12 @@ class StandInKafka:
         assert time > 0
         return {each: self.first_since[each] for each in partitions if each in self.first_since}
 
-    def appended(self, offsets: Mapping[Partition, int]) -> Mapping[Partition, bool]:
-        return {each: each in self.by_broker for each in offsets}
+    def stamps(self, offsets: Mapping[Partition, int]) -> Mapping[Partition, Stamp]:
+        """Return times by which a record is written each second, all long ago."""
+        return {
+            each: Stamp(1_700_000_000.0 + offset, each in self.by_broker)
+            for each, offset in offsets.items()
+        }
 
     def stable_ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         return {each: self.stable.get(each, self.held[each][1]) for each in partitions}

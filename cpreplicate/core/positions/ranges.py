@@ -43,6 +43,13 @@ class Range(NamedTuple):
     end: int
 
 
+class Stamp(NamedTuple):
+    """The time of a record, in seconds since the epoch, and whether the broker set it."""
+
+    time: float
+    is_of_broker: bool
+
+
 Ranges: TypeAlias = Mapping[Partition, Range]
 """Those of the partitions that exist."""
 
@@ -197,6 +204,17 @@ def skipping(positions: Iterable[Position], ranges: Ranges) -> dict[Partition, i
         if range_ is not None and each.offset is not None and each.offset > range_.begin:
             end = min(each.offset, range_.end)
             found[partition] = max(end, found.get(partition, 0))
+    return found
+
+
+def nearest_records(positions: Iterable[Position], ranges: Ranges) -> dict[Partition, int]:
+    """Return the last record before a position of each partition, or the nearest that exists."""
+    found: dict[Partition, int] = {}
+    for each in positions:
+        range_ = ranges.get((each.topic, each.partition))
+        if range_ is not None and each.offset is not None and range_.end > range_.begin:
+            last = min(max(each.offset - 1, range_.begin), range_.end - 1)
+            found.setdefault((each.topic, each.partition), last)
     return found
 
 

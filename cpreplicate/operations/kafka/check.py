@@ -16,6 +16,7 @@ from cpreplicate.core.positions.offsets import Partition
 from cpreplicate.core.positions.ranges import (
     Problem,
     Ranges,
+    Stamp,
     checkable,
     partitions_of,
     problems,
@@ -62,9 +63,9 @@ class ListedOnce:
         """Return the offset of the first record with this time or later, where there is one."""
         return self._cluster.since(time, partitions)
 
-    def appended(self, offsets: Mapping[Partition, int]) -> Mapping[Partition, bool]:
-        """Return whether the broker set the time of the records at some offsets."""
-        return self._cluster.appended(offsets)
+    def stamps(self, offsets: Mapping[Partition, int]) -> Mapping[Partition, Stamp]:
+        """Return the time of the record at an offset of each partition, where it may be read."""
+        return self._cluster.stamps(offsets)
 
     def stable_ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Return up to where no transaction is open."""
@@ -112,7 +113,8 @@ class Checked:
 
     `completed` is when it was completed at the source, in seconds since the epoch. `command` is the
     `rebase` that solves the problems, those that `remedy` names as unsolved excepted; None if it
-    solves none. `names` are those of operators, by their id.
+    solves none. `stamps` are those of the last records before its positions there, or of the
+    nearest ones that exist.
     """
 
     checkpoint: str
@@ -122,6 +124,7 @@ class Checked:
     warnings: tuple[str, ...] = ()
     remedy: Remedy = field(default=Remedy())
     command: str | None = None
+    stamps: Mapping[Partition, Stamp] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,7 @@ class Findings:
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
     remedy: Remedy
+    stamps: Mapping[Partition, Stamp]
 
 
 def findings(
@@ -214,7 +218,7 @@ def findings(
     )
     made = remedy(held, found, listing.ranges, listing.names, cluster.servers, known.later)
     warnings = (*warnings_of(of, cluster.servers), *known.warnings)
-    return Findings(found, warnings, made)
+    return Findings(found, warnings, made, known.stamps)
 
 
 def _stated(of: CheckpointPositions, not_read: frozenset[str]) -> CheckpointPositions:
@@ -272,7 +276,7 @@ def _checked(
     found = findings(of, completed, kafka, listing)
     made = found.remedy
     command = None if made.is_empty else _command(replica.root, name, made, kafka)
-    return Checked(name, completed, of, found.problems, found.warnings, made, command)
+    return Checked(name, completed, of, found.problems, found.warnings, made, command, found.stamps)
 
 
 def warnings_of(of: CheckpointPositions, servers: str) -> Iterator[str]:

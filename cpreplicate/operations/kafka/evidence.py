@@ -13,7 +13,14 @@ from typing import NamedTuple, Protocol
 
 from cpreplicate.core.positions.model import PendingTransaction, Position, Positions
 from cpreplicate.core.positions.offsets import Partition
-from cpreplicate.core.positions.ranges import Ranges, checkable, partitions_of, skipping
+from cpreplicate.core.positions.ranges import (
+    Ranges,
+    Stamp,
+    checkable,
+    nearest_records,
+    partitions_of,
+    skipping,
+)
 from cpreplicate.core.positions.topics import Topics, twins
 
 _SHOWN = 3  # partitions or transactions of a warning
@@ -39,8 +46,8 @@ class Kafka(Protocol):
     def since(self, time: float, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Return the offset of the first record with this time or later, where there is one."""
 
-    def appended(self, offsets: Mapping[Partition, int]) -> Mapping[Partition, bool]:
-        """Return whether the broker set the time of the records at some offsets, if it is known."""
+    def stamps(self, offsets: Mapping[Partition, int]) -> Mapping[Partition, Stamp]:
+        """Return the time of the record at an offset of each partition, where it may be read."""
 
     def stable_ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Return up to where no transaction is open."""
@@ -54,11 +61,13 @@ class Evidence:
     """What is known of a checkpoint's positions at a Kafka.
 
     `later` is the first record younger than the checkpoint in partitions where that proves a
-    position wrong. `warnings` are what is known and proves nothing.
+    position wrong. `warnings` are what is known and proves nothing. `stamps` are those of the
+    records before its positions.
     """
 
     later: Mapping[Partition, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    stamps: Mapping[Partition, Stamp] = field(default_factory=dict)
 
 
 class Later(NamedTuple):
@@ -76,11 +85,11 @@ def clock(kafka: Kafka, time: float, offsets: Mapping[Partition, int], ranges: R
     """Return where records that are younger than a time stand below some offsets."""
     found = kafka.since(time, sorted(offsets))
     below = {each: first for each, first in found.items() if first < offsets[each]}
-    appended = kafka.appended(below) if below else {}
+    stamps = kafka.stamps(below) if below else {}
     proven = {
         each: first
         for each, first in below.items()
-        if appended.get(each) is False and first > ranges[each].begin
+        if each in stamps and not stamps[each].is_of_broker and first > ranges[each].begin
     }
     return Later(proven, tuple(sorted(below.keys() - proven.keys())))
 
@@ -98,6 +107,8 @@ def evidence(
     """
     servers = kafka.servers
     positions = [*dict.fromkeys(each for one in held for each in checkable(one, servers))]
+    asked = nearest_records(positions, ranges)
+    stamps = kafka.stamps(asked) if asked else {}
     warnings = [
         *_of_bounds(positions, ranges),
         *_of_open(kafka, positions, ranges),
@@ -105,11 +116,11 @@ def evidence(
     ]
     if completed is None:
         warnings.append("it is not known when the checkpoint was completed: no time was compared")
-        return Evidence({}, tuple(warnings))
+        return Evidence({}, tuple(warnings), stamps)
     later = clock(kafka, completed, skipping(positions, ranges), ranges)
     warnings += of_times(later.unproven, servers)
     warnings += _of_others(kafka, held, completed, topics)
-    return Evidence(later.proven, tuple(warnings))
+    return Evidence(later.proven, tuple(warnings), stamps)
 
 
 def _of_bounds(positions: Sequence[Position], ranges: Ranges) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from cpreplicate.core.positions.model import Position
 from cpreplicate.core.positions.ranges import Problem, Trouble
 from cpreplicate.operations.kafka.check import Checked, KafkaCheck
 from cpreplicate.output.json import document, timestamp
@@ -16,6 +17,7 @@ from cpreplicate.output.results import Forms
 from cpreplicate.output.text import columns, lines, table
 
 _HEAD = ("checkpoint", "in the way", "of", "topic", "where")
+_OF_RECORDS = ("topic", "partitions", "last record read, oldest", "newest")
 _WORDS: Mapping[Trouble, str] = {
     "no-topic": "topic missing",
     "no-rights": "no right to describe",
@@ -43,10 +45,34 @@ def parts_of(check: KafkaCheck | None) -> list[str]:
         return []
     chosen, newer = check.chosen.checkpoint, [each for each in check.checked if each.problems]
     reason = f"{chosen} was chosen: a job can go on from it at {_servers(check)}"
+    records = [table(_OF_RECORDS, rows)] if (rows := list(_records(check.chosen))) else []
     if not newer:
-        return [lines([reason])]
+        return [lines([reason]), *records]
     names = ", ".join(each.checkpoint for each in newer)
-    return [lines([f"{reason}. From {names}, which are newer, it cannot:"]), _table(newer)]
+    return [
+        lines([f"{reason}. From {names}, which are newer, it cannot:"]),
+        _table(newer),
+        *records,
+    ]
+
+
+def _records(checked: Checked) -> Iterator[tuple[str, ...]]:
+    """Yield of which time the records before the positions are, by topic."""
+    times: dict[str, list[float]] = {}
+    for (topic, _), stamp in sorted(checked.stamps.items()):
+        times.setdefault(topic, []).append(stamp.time)
+    for topic, every in times.items():
+        ages = tuple(_age(each, checked) for each in (min(every), max(every)))
+        yield topic, str(len(every)), *ages
+
+
+def _age(time: float, checked: Checked) -> str:
+    """Return the time of a record, and how far from the checkpoint it is."""
+    if checked.completed is None:
+        return timestamp(time) or ""
+    seconds = checked.completed - time
+    side = "before" if seconds >= 0 else "after"
+    return f"{timestamp(time)}, {abs(seconds) / 60:.1f} min {side} the checkpoint"
 
 
 def lines_of(check: KafkaCheck) -> Iterator[str]:
@@ -88,7 +114,18 @@ def _where(group: Sequence[Problem], checked: Checked) -> str:
         new = checked.remedy.topics.get(first.position.topic)
         return f"{new} is there" if new is not None else "no topic there has such a name"
     more = f" and {len(group) - _SHOWN} more" if len(group) > _SHOWN else ""
-    return ", ".join(map(_place, group[:_SHOWN])) + more
+    return ", ".join(map(_place, group[:_SHOWN])) + more + _nearest(group, checked)
+
+
+def _nearest(group: Sequence[Problem], checked: Checked) -> str:
+    """Return of which time the records are at which a group of positions would be clamped."""
+    times = [
+        stamp.time
+        for each in group
+        if each.position is not None and each.trouble in ("beyond-end", "deleted")
+        if (stamp := checked.stamps.get((each.position.topic, each.position.partition))) is not None
+    ]
+    return f"; the nearest record is of {_age(min(times), checked)}" if times else ""
 
 
 def _place(problem: Problem) -> str:
@@ -166,12 +203,21 @@ def _problem(problem: Problem, checked: Checked) -> dict[str, Any]:
         "end": found and found.end,
         "later": problem.later,
         "skipped": problem.skipped,
+        "record_time": _time_of(position, checked),
         "renamed": checked.remedy.topics.get(position.topic) if position is not None else None,
         "cluster": position and position.cluster,
         "servers": position and position.servers,
         "transactional_id": transaction and transaction.transactional_id,
         "reason": problem.reason,
     }
+
+
+def _time_of(position: Position | None, checked: Checked) -> str | None:
+    """Return the time of the last record before a position, or of the nearest that exists."""
+    if position is None:
+        return None
+    stamp = checked.stamps.get((position.topic, position.partition))
+    return None if stamp is None else timestamp(stamp.time)
 
 
 FORMS = Forms(_text, _json, ndjson=_json)

@@ -324,6 +324,22 @@ def test_what_a_restored_job_meets_there_is_a_warning(site):
     assert "with 18 records, 13 of them older" in text
 
 
+def test_positions_are_shown_with_the_times_of_their_records(site):
+    directory = put_kafka_checkpoint(site.directory / "dcA", 1, [ORDERS, Split("pay", 0, 9)])
+    os.utime(directory / "_metadata", (1_700_000_240, 1_700_000_240))
+    site.sync()
+    promotion = site.promote(
+        StandInKafka({("orders", 0): (0, 250), ("pay", 0): (0, 9)}), dry_run=True
+    )
+    text = forms_of(promotion).text(promotion)
+    assert "orders  1           2023-11-14T22:14:59.000Z, 2.4 min before the checkpoint" in text
+    report = site.refused(StandInKafka({("orders", 0): (0, 61), ("pay", 0): (0, 9)}))
+    of_end = "(100, ends at 61); the nearest record is of 2023-11-14T22:14:20.000Z, 3.0 min before"
+    assert of_end in forms_of(report).text(report)
+    (problem,) = json.loads(forms_of(report).json(report))["kafka"]["checked"][0]["problems"]
+    assert problem["record_time"] == "2023-11-14T22:14:20.000Z"
+
+
 def test_partitions_that_a_bounded_source_has_read_are_not_taken_for_new_ones(site):
     site.checkpoint(1, Split("orders", 0, 100, 150))
     kafka = StandInKafka({("orders", partition): (0, 150) for partition in range(3)})
