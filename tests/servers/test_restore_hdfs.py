@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.flink import Flink, RunResult
+from tests.support.flink import Flink, Job, RunResult
 from tests.support.hdfs import HdfsCluster
 from tests.support.waiting import PATIENCE
 
@@ -72,6 +72,27 @@ def test_checkpoints_on_hdfs_are_restored_exactly_from_another_hdfs_with_the_fir
     assert_verified(replicated)
     assert_stands_alone(flink, replicated)
     assert_restores_twice(flink, replicated)
+
+
+@pytest.mark.rest
+def test_merged_files_that_a_killed_taskmanager_left_open_are_restored_exactly(
+    flink: Flink, two_clusters: Starter
+) -> None:
+    """The lease of their files is not recovered: the NameNode lists less than was flushed."""
+    a, b = two_clusters()
+    job = Job(file_merging=True, file_merging_across=True)
+    with flink.start(a.uri + ROOT, job) as running:
+        running.take_checkpoints(2)
+        source = running.kill().directory_uri
+    report = cli("sync", source, b.uri + ROOT, "--runner", "inline")
+    replica = str(report["replica"])
+    copied = b.tree(replica.removeprefix(b.uri))
+    merged = {path: data for path, data in copied.items() if data and "/taskowned/" in path}
+    assert any(a.status(path)["length"] < len(data) for path, data in merged.items())
+    a.close()
+    checkpoint = f"{replica}/{report['checkpoint']}"
+    again = flink.run(b.uri + "/again", job, restore=checkpoint, checkpoints=1)
+    assert again.exact, again.failure
 
 
 @pytest.mark.rest
