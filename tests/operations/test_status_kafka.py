@@ -62,6 +62,11 @@ def test_the_column_and_the_fields_are_there_only_with_a_kafka(root):
     cells = {line[0]: line.split()[-1] for line in text.splitlines()[1:4]}
     assert cells == {"a": "50", "b": "?", "c": "?"}
     assert "payments: partitions missing at kafka-b:9092" in text
+    kafka.hidden = frozenset(["payments"])
+    found = shown(root, kafka)
+    text = forms_of(found).text(found)
+    assert "payments: the user may not describe them at kafka-b:9092" in text
+    assert "partitions missing" not in text
     rows = json.loads(forms_of(found).json(found))["replicas"]
     fields = {row["job"][0]: (row["kafka_behind"], row["kafka_missing"]) for row in rows}
     assert fields == {"a": (50, []), "b": (None, ["payments"]), "c": (None, [])}

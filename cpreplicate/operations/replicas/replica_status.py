@@ -155,7 +155,8 @@ class ReplicaStatus:
 class FleetStatus:
     """The status of every replica that was asked for, at a time in seconds since the epoch.
 
-    `kafka` are the servers of the Kafka that was asked, and `kafka_error` why it did not answer.
+    `kafka` are the servers of the Kafka that was asked, and `kafka_error` why it did not answer,
+    `kafka_denied` topics that the user may not describe there.
     `elsewhere` is how many more replicas are of jobs in other shards than `shard`.
     """
 
@@ -164,6 +165,7 @@ class FleetStatus:
     max_lag: float | None = None
     kafka: str | None = None
     kafka_error: Exception | None = None
+    kafka_denied: frozenset[str] = frozenset()
     shard: Shard = WHOLE
     elsewhere: int = 0
 

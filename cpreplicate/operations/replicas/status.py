@@ -109,10 +109,11 @@ def _with_kafka(found: FleetStatus, kafka: Kafka) -> FleetStatus:
     found = replace(found, kafka=kafka.servers)
     held = [row.positions.found for row in found.replicas if row.positions is not None]
     try:
-        ranges = kafka_check.listed(kafka, held).ranges
+        listing = kafka_check.listed(kafka, held)
     except (CpreplicateError, OSError) as error:
         return replace(found, kafka_error=error)
-    return replace(found, replicas=tuple(_trailing(row, ranges) for row in found.replicas))
+    rows = tuple(_trailing(row, listing.ranges) for row in found.replicas)
+    return replace(found, replicas=rows, kafka_denied=listing.denied)
 
 
 def _trailing(row: ReplicaStatus, ranges: Ranges) -> ReplicaStatus:

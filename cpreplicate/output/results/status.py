@@ -162,12 +162,21 @@ def _orphans(row: ReplicaStatus) -> str:
     return f"{row.orphans.files} ({size(row.orphans.bytes)})"
 
 
+def _not_at_kafka(row: ReplicaStatus, status: FleetStatus) -> Iterator[str]:
+    """Yield which topics lack partitions at the Kafka, and which may not be described."""
+    denied = [topic for topic in row.kafka_missing if topic in status.kafka_denied]
+    missing = [topic for topic in row.kafka_missing if topic not in status.kafka_denied]
+    if missing:
+        yield f"{', '.join(missing)}: partitions missing at {status.kafka}"
+    if denied:
+        yield f"{', '.join(denied)}: the user may not describe them at {status.kafka}"
+
+
 def problems_of(row: ReplicaStatus, status: FleetStatus) -> list[str]:
     """Return what is wrong with a replica, one sentence each."""
     problems = [text for text in (row.observed.last_error, row.source_error) if text is not None]
     warnings = [f"warning: {warning}" for warning in (*row.warnings, *_unknown_retention(row))]
-    if row.kafka_missing:
-        warnings.append(f"{', '.join(row.kafka_missing)}: partitions missing at {status.kafka}")
+    warnings += _not_at_kafka(row, status)
     if row.unready in (None, *problems, *row.warnings):
         return [*problems, *warnings]
     return [*problems, *warnings, f"promote would not succeed: {row.unready}"]
