@@ -249,7 +249,7 @@ def _with_authority(filesystem: str, options: Mapping[str, str]) -> str:
     """
     if "://" in filesystem:
         return filesystem
-    default = options.get("fs.defaultFS", "")
+    default = options.get("fs.defaultFS") or options.get("fs.default.name", "")  # its old name
     if not default.startswith(filesystem + "//"):
         raise UsageError(f"{filesystem}/… names no cluster. Write {filesystem}//nameservice/…")
     return uris.filesystem(default)

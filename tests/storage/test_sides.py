@@ -26,3 +26,11 @@ def test_a_test_may_replace_the_storage_of_a_scheme_for_a_while():
     with serving("file", replacement):
         assert Side().storage("file:/a") is replacement
     assert type(Side().storage("file:/a")) is type(local)
+
+
+@pytest.mark.parametrize("name", ["fs.defaultFS", "fs.default.name"])
+def test_a_path_without_a_cluster_is_of_the_default_filesystem(name):
+    side = Side((("", ((name, "hdfs://127.0.0.1:1"),)),))
+    assert side.storage("hdfs:/replicas") is not None
+    with pytest.raises(UsageError, match="names no cluster"):
+        Side().storage("hdfs:/replicas")
