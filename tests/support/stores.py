@@ -114,7 +114,7 @@ def _store(name: str, port: int) -> Store:
             f";BlobEndpoint={url}/{_ACCOUNT};"
         )
         return Store(name, "abfs", port, {"connection_string": text})
-    return Store(name, "gs", port, {"token": "anon", "endpoint_url": url, "project": "tests"})
+    return Store(name, "gs", port, {"token": "anon", "endpoint_url": url})
 
 
 def _with_bucket(store: Store, directory: str) -> Store:

@@ -397,9 +397,9 @@ class Bucket(fsspec.AbstractFileSystem):  # type: ignore[misc]  # it has no type
 
 def test_the_parameters_of_a_client_library_are_options_in_the_type_of_their_default(monkeypatch):
     monkeypatch.setattr(fsspec, "get_filesystem_class", lambda _protocol: Bucket)
-    options = (("requester_pays", "false"), ("project", "p"), ("fs.gs.project.id", "q"))
+    options = (("requester_pays", "True"), ("project", "p"), ("fs.gs.project.id", "q"))
     Side((("", options),)).storage("gs://b/x")
-    assert Bucket.given == {"project": "p", "requester_pays": False}
+    assert Bucket.given == {"project": "p", "requester_pays": True}
     for name in ("projct", "session_kwargs", "listings_expiry_time"):
         with pytest.raises(UsageError, match=f"unknown option '{name}'"):
             Side((("", ((name, "x"),)),)).storage("gs://b/x")

@@ -99,6 +99,9 @@ def own_options(protocol: str, options: Mapping[str, str], bucket: str) -> dict[
     if protocol == "abfs" and _CONNECTION in own:
         for other in sorted(own.keys() & set(OPTIONS["abfs"]) - {_CONNECTION}):
             raise UsageError(f"abfs: the option {other} has no effect beside {_CONNECTION}")
+    pays = own.get("requester_pays", "false").lower() != "false"
+    if protocol == "gs" and "project" in own and not pays:
+        raise UsageError("gs: the option project has no effect without requester_pays=true")
     return own
 
 
