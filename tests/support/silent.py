@@ -11,8 +11,8 @@ from collections.abc import Iterator
 class SilentServer:
     """Its `address` is `host:port`. `reached` is set when the first client sends something."""
 
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, port: int = 0) -> None:
+        self._listener = socket.create_server(("127.0.0.1", port))
         self._lines: list[socket.socket] = []
         self.reached = threading.Event()
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -40,9 +40,9 @@ class SilentServer:
 
 
 @contextlib.contextmanager
-def silent_server() -> Iterator[SilentServer]:
-    """Provide a server that never answers, while the block runs."""
-    server = SilentServer()
+def silent_server(port: int = 0) -> Iterator[SilentServer]:
+    """Provide a server that never answers, at a port or at a free one, while the block runs."""
+    server = SilentServer(port)
     try:
         yield server
     finally:

@@ -1,9 +1,10 @@
-"""Each option of Azure and Google changes what goes over the wire, or is refused by name."""
+"""Each option of Azure, Google and Alibaba changes what is sent, or is refused by name."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -145,6 +146,7 @@ BY_KEY = {"account_name": "mine", "account_key": KEY}
 BY_TEXT = f"AccountName=mine;AccountKey={KEY};BlobEndpoint="
 OF_USER = {"tenant_id": "tenant", "client_id": "who", "client_secret": "hidden"}
 ANONYMOUS = {"account_name": "mine", "anon": "true"}
+OF_ALIBABA = {"key": "mine", "secret": "hidden", "endpoint": ""}
 ROWS = [  # and the option that changes what is sent, with what is in it, or is not
     ("abfs", BY_KEY, "account_name", "mine.blob.core.windows.net:443 ", None),
     ("abfs", BY_KEY, "account_key", "authorization: sharedkey mine:", None),
@@ -176,6 +178,10 @@ ROWS = [  # and the option that changes what is sent, with what is in it, or is 
         "userproject=payer",
         None,
     ),
+    ("oss", OF_ALIBABA, "endpoint", "get /wire/", "x-oss-security-token"),
+    ("oss", OF_ALIBABA, "key", "authorization: oss mine:", None),
+    ("oss", OF_ALIBABA, "secret", "authorization: oss mine:", None),
+    ("oss", {**OF_ALIBABA, "token": "sts"}, "token", "x-oss-security-token: sts", None),
 ]
 
 
@@ -187,20 +193,23 @@ ROWS = [  # and the option that changes what is sent, with what is in it, or is 
 def test_an_option_is_in_what_is_sent(
     client: Client, scheme: str, options: dict[str, str], option: str, has: str, lacks: str | None
 ) -> None:
+    if scheme == "oss" and importlib.util.find_spec("ossfs") is None:
+        pytest.skip("ossfs is not installed")  # it demands a version of each package that it has
     given = dict(options)
     if option == "connection_string":
         given[option] += f"{client.recorder.url}/mine;"
-    if "endpoint_url" in given:
-        given["endpoint_url"] = client.recorder.url
+    for name in given.keys() & {"endpoint_url", "endpoint"}:
+        given[name] = client.recorder.url
     sent = client.sends(f"{scheme}://wire/file", given).lower()
     assert has in sent
     assert lacks is None or lacks not in sent
 
 
-def test_each_option_of_azure_and_google_has_a_row() -> None:
+def test_each_option_of_azure_google_and_alibaba_has_a_row() -> None:
     rows = {(scheme, option) for scheme, _options, option, *_ in ROWS}
     rows |= {("gs", "requester_pays"), ("gs", "hierarchical")}  # with the project; by gRPC
-    assert rows == {(scheme, name) for scheme in ("abfs", "gs") for name in OPTIONS[scheme]}
+    schemes = ("abfs", "gs", "oss")
+    assert rows == {(scheme, name) for scheme in schemes for name in OPTIONS[scheme]}
 
 
 @pytest.mark.parametrize(
@@ -216,3 +225,10 @@ def test_what_has_no_effect_beside_a_connection_string_is_refused(other: str) ->
     options = {"connection_string": f"{BY_TEXT}http://127.0.0.1:1/mine;", other: "x"}
     with pytest.raises(UsageError, match=f"{other} has no effect beside connection_string"):
         Side((("", tuple(options.items())),)).storage("abfs://wire")
+
+
+@pytest.mark.parametrize("pays", [{}, {"requester_pays": "false"}], ids=str)
+def test_a_project_that_does_not_pay_has_no_effect_and_is_refused(pays: dict[str, str]) -> None:
+    options = {"token": "anon", "project": "mine", **pays}
+    with pytest.raises(UsageError, match="project has no effect without requester_pays=true"):
+        Side((("", tuple(options.items())),)).storage("gs://wire")
