@@ -112,8 +112,8 @@ def examine(replica: Replica, former: State | None = None) -> State:
 def _refuse_files(replica: Replica, state: State) -> None:
     """Raise `Refused` if an object is where the replica or its TARGET_ROOT would be.
 
-    An object store lists nothing there, and many of them take objects below it. Costs two stats
-    before the first sync.
+    An object store lists nothing there, and many of them take objects below it. Costs two
+    requests before the first sync.
     """
     if state.is_empty and not state.own and not replica.storage.has_directories:
         for place in islice(uri.upwards(replica.root), 2):

@@ -68,7 +68,7 @@ def refuse_same_place(
         except NotADirectoryError:  # a file of the source is named like a step of the path
             continue
         except PermissionError as error:
-            reason = f"{error.strerror}, so it is not known whether the replica lies in it"
+            reason = f"{error.strerror}, so it is not known whether the replica is in it"
             raise PermissionError(error.errno, reason, base) from error
         fields = json_files.parse(content)
         if fields and fields.get("token") == token.token:

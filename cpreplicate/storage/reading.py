@@ -48,12 +48,30 @@ class Reading(Protocol):
     def space(self, uri: str, briefly: bool) -> Sequence[Space]: ...
 
 
+def is_stored(uri: str, storage: Reading) -> bool:
+    """Return whether something is stored under a URI itself.
+
+    An object store is asked by one request, which leaves out what is below: the status costs two
+    where nothing is there. S3 may refuse that request for what is not there.
+    """
+    if not storage.has_directories:
+        try:
+            storage.read(uri, 0, 1)
+        except (FileNotFoundError, IsADirectoryError):
+            return False
+        except PermissionError:
+            pass
+        else:
+            return True
+    return storage.stat(uri) is not None
+
+
 def is_file(uri: str, storage: Reading) -> bool:
     """Return whether a file is at a URI; False where the user may not look.
 
     A listing of it is empty on an object store, and an error elsewhere.
     """
     with suppress(PermissionError):
-        status = storage.stat(uri)
+        status = storage.stat(uri) if is_stored(uri, storage) else None
         return status is not None and not status.is_directory
     return False

@@ -12,7 +12,7 @@ from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.protocol.marker import MARKER
 from cpreplicate.protocol.source import highest_first
 from cpreplicate.storage import FileStatus, Side
-from cpreplicate.storage.reading import Reading, is_file
+from cpreplicate.storage.reading import Reading, is_file, is_stored
 
 _REPLICA = "REPLICA is <target root>/<job-id>"
 _LOOKED_AT = 200  # directories below a path that may be a TARGET_ROOT
@@ -119,7 +119,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _is_replica(directory: str, storage: Reading) -> bool:
-    return storage.stat(uri.join(directory, f"{OWN}/{MARKER}")) is not None
+    return is_stored(uri.join(directory, f"{OWN}/{MARKER}"), storage)
 
 
 def _holds_checkpoints(directory: str, storage: Reading) -> bool:
