@@ -13,6 +13,12 @@ Obstacle = Literal["link", "no_marker", "foreign", "gone"]
 """A link or a mount, no marker, a checkpoint that cpreplicate did not write, and the promoted
 checkpoint not there any more."""
 
+_NO_THREAD = "can't start new thread"  # of CPython's threading
+_LIMITS = (
+    "the limits of the host or of the container on processes or memory (`ulimit -u`, `ulimit -v`,"
+    " pids.max) are used up. Raise them"
+)
+
 
 class CpreplicateError(Exception):
     """The base class of every failure that cpreplicate expects."""
@@ -190,11 +196,18 @@ def obstacle_of(error: BaseException) -> Obstacle | None:
     return error.obstacle if isinstance(error, (Obstructed, Sealed)) else None
 
 
+def is_without_thread(error: Exception) -> bool:
+    """Return whether a thread could not be started: a limit of the host, and no mistake."""
+    return isinstance(error, RuntimeError) and str(error).startswith(_NO_THREAD)
+
+
 def described(error: Exception) -> str:
     """Return what a message states of an exception, which may be an unexpected one.
 
     Of an error of the operating system that is its path and the reason, without the number.
     """
+    if is_without_thread(error):
+        return f"{error}: {_LIMITS}"
     if isinstance(error, OSError) and type(error).__str__ is OSError.__str__ and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     is_known = isinstance(error, (CpreplicateError, OSError))

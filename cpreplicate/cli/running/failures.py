@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cpreplicate.cli.running.form import form_asked
-from cpreplicate.errors import CpreplicateError, described, exit_code_of
+from cpreplicate.errors import CpreplicateError, described, exit_code_of, is_without_thread
 
 if TYPE_CHECKING:
     from cpreplicate.output import Form
@@ -20,11 +20,6 @@ _MAY_PASS = (errno.EAGAIN, errno.EINTR, errno.EIO, errno.ESTALE)
 _FULL = (errno.EDQUOT, errno.ENOSPC)
 _NOT_THERE = 10
 _NOT_REACHED = 7
-_NO_THREAD = "can't start new thread"  # of CPython's threading
-_LIMITS = (
-    "the limits of the host or of the container on processes or memory (`ulimit -u`, `ulimit -v`,"
-    " pids.max) are used up. Raise them"
-)
 _MISUSED = 2
 # how click 8.2 and later ends a command without arguments
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -92,9 +87,9 @@ def _message(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError):
         return f"{described(error)}. {_state()}{_remedy(error)}"
+    if is_without_thread(error):
+        return f"{described(error)}. {_state()}{_again()}"
     first_line = str(error).partition("\n")[0]
-    if isinstance(error, RuntimeError) and first_line.startswith(_NO_THREAD):
-        return f"{first_line}: {_LIMITS}. {_state()}{_again()}"
     return (
         f"unexpected {type(error).__name__}: {first_line}. Run `cpreplicate --debug …` and"
         " report what it prints"

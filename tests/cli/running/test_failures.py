@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from cpreplicate.errors import described
 from tests.support.commandline import printed
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import FILES, aged, recorded, synced
@@ -207,3 +208,8 @@ def test_threads_that_cannot_start_are_a_limit_of_the_host_and_no_bug(tmp_path, 
     assert ended.returncode == 1
     assert "`ulimit -u`" in ended.stderr
     assert "report what it prints" not in ended.stderr
+
+
+def test_a_service_names_the_limit_for_the_job_that_could_not_start_a_thread():
+    assert "`ulimit -u`" in described(RuntimeError("can't start new thread"))
+    assert described(RuntimeError("other")) == "unexpected RuntimeError: other"
