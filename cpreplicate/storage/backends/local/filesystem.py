@@ -77,7 +77,7 @@ def named(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno is not None:  # else its text would be lost
             error.filename = path
         raise
 

@@ -92,6 +92,25 @@ def test_a_file_system_that_is_full_leaves_no_temporary_file(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_error_of_an_open_file_has_its_path_and_one_of_its_content_keeps_its_text(
+    storage, root, tmp_path, monkeypatch
+):
+    def content():
+        raise OSError("the other side failed")
+        yield
+
+    with pytest.raises(OSError, match=r"^the other side failed$"):
+        storage.put(f"{root}/f", content)
+
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        storage.put(f"{root}/f", lambda: [b"x"])
+    assert raised.value.filename == f"{tmp_path}/f"
+
+
 def test_inside_a_directory_others_are_made_but_never_that_one(root, tmp_path):
     (tmp_path / "replica").mkdir()
     inside = Side().storage(root, f"{root}/replica")
