@@ -67,7 +67,7 @@ def read_marker(side: Side, root: str) -> Marker | None:
         f"{marker_uri} is damaged, or of another version of cpreplicate. Nothing was done. Sync"
         " into another TARGET_ROOT"
     )
-    if fields.get("format") != _FORMAT:
+    if fields.get("format") != _FORMAT or not fields.get("sources"):
         raise Refused(damaged)
     try:
         sources = tuple(

@@ -22,7 +22,14 @@ def contents(replica):
     ],
 )
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[1]", b'{"digests": [[1, 2]], "sources": 4, "sequence": "x"}']
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b'{"digests": [[1, 2]], "sources": 4, "sequence": "x"}',
+        b'{"format": 1, "replica_id": "x", "job": "y", "sources": [], "adopted": false}',
+    ],
 )
 def test_a_damaged_marker_or_record_is_refused_with_nothing_changed(tmp_path, record, why, content):
     replica = synced(tmp_path, {1: FILES})

@@ -135,7 +135,7 @@ def _followed_before(template: SyncRequest) -> list[FollowedBefore]:
 def _read_one(side: Side, root: str) -> FollowedBefore | None:
     try:
         record = read_job_record(side, root)
-        if record is None or record.reported_by is None or record.ended is not None:
+        if record is None or record.reported_by is None or not record.is_followed:
             return None
         marker = read_marker(side, root)
         if marker is None or seal.describe(Replica(root, side)) is not None:

@@ -105,7 +105,7 @@ def checkpoints_of(count: int) -> str:
 
 def recorded_source(marker: Marker | None) -> str | None:
     """Return the source of a replica as it was named last, None if that is not recorded."""
-    return marker.sources[-1].given if marker is not None and marker.sources else None
+    return None if marker is None else marker.sources[-1].given
 
 
 def look_at(source: str, side: Side, allow_older: bool = False) -> SourceLook:

@@ -63,7 +63,7 @@ def has_replicas(request: SyncRequest) -> bool:
 def _named(replica: Replica, name: SourceName, source: Source, metadata: Metadata) -> OwnJob | None:
     """Return the job that the operator names."""
     marker = read_marker(replica.side, replica.root)
-    if marker is None or not marker.sources:
+    if marker is None:
         raise NotThere(f"{replica.root} is no replica of a job. Nothing was done")
     if claims(marker, name):
         return None
