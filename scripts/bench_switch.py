@@ -126,6 +126,8 @@ def _progress(text: str) -> None:
 def _sites() -> Iterator[Sites]:
     hdfs.build()
     distcp.build()
+    with Flink("2"):
+        _progress("built: Maven has no network behind the link")
     near, far = BenchCluster(), FarCluster(ADDRESSES[1])
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
