@@ -45,6 +45,7 @@ _FULL = 0.9  # of the state that it comes to
 _LOOKED_AT = 3  # checkpoints in which it is measured how much is new
 _INTERVAL = 10_000  # milliseconds from one checkpoint to the next
 _RETAINED = 3
+_MANAGED = "512mb"  # what Flink gives RocksDB by default; the tests' 32 MiB stall its writes
 _MAPS = 8
 _SECONDS = 3600
 _BIN = Path(sys.executable).parent
@@ -185,7 +186,7 @@ def _pair(name: str, sites: Sites) -> Iterator[Pair]:
     option, _, value = NAMED.partition("=")
     far = Side((("", (*sites.far.conf.items(), (option, value))),))
     with contextlib.ExitStack() as stack:
-        kept = ("--retained", _RETAINED)
+        kept = ("--retained", _RETAINED, "--managed", _MANAGED)
         a = stack.enter_context(session(sites.flink, *kept))
         with sites.link.inside(1):
             b = stack.enter_context(session(sites.flink, *kept, "--address", ADDRESSES[1]))

@@ -37,6 +37,9 @@ public final class Session {
             configuration.setString("high-availability.zookeeper.client.session-timeout", "4000");
             configuration.setString("high-availability.storageDir", options.get("recovery"));
         }
+        if (options.get("managed") != null) {
+            configuration.setString("taskmanager.memory.managed.size", options.get("managed"));
+        }
         MiniCluster cluster = new MiniCluster(new MiniClusterConfiguration.Builder()
                 .setConfiguration(configuration)
                 .setNumTaskManagers(1)
