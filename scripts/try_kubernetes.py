@@ -21,6 +21,7 @@ import pyspark
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from cpreplicate.cli.submitted import SCRIPT
 from scripts.kube.build import build
 from scripts.kube.node import (
     API,
@@ -87,7 +88,7 @@ def submit(place: Path, number: int) -> subprocess.Popen[str]:
         str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
         *("--master", f"k8s://{API}", "--deploy-mode", "client"),
         *("--properties-file", str(_DEPLOYED / "kubernetes.conf")),
-        *(*_options(place), *options, str(_DEPLOYED / "run.py")),
+        *(*_options(place), *options, str(SCRIPT)),
     ]
     return subprocess.Popen([*command, *_words(place, number)], text=True, stdout=subprocess.PIPE)
 

@@ -16,7 +16,7 @@ from logging.handlers import WatchedFileHandler
 from typing import Any, Literal
 
 from cpreplicate.core import uri
-from cpreplicate.operations.change.log_context import log_context
+from cpreplicate.core.log_context import log_context
 from cpreplicate.output import run
 from cpreplicate.output.streams import printable, write_message, write_messages
 

@@ -14,9 +14,11 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from cpreplicate.cli.submitted import SCRIPT
 from tests.support import building, checker, hdfs
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import started
+from tests.support.parts import cases
 from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.xdist_group("spark-cluster")
@@ -92,9 +94,8 @@ def test_a_sync_on_yarn_copies_everything_and_leaves_no_application(words, tmp_p
     wait_until(lambda: not list((tmp_path / "staging").glob("*/.sparkStaging/*")))
 
 
-def test_spark_submit_runs_the_program_of_deploy_on_yarn(words, tmp_path):
-    """The properties file is the one of `deploy/spark` with the paths of this machine."""
-    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
+def submitted(words, tmp_path, *mode):
+    """Return what spark-submit did with a sync, by the properties of `deploy/spark`."""
     text = (DEPLOYED / "yarn.conf").read_text()
     here = text.replace("/opt/cpreplicate/bin/python", sys.executable)
     here = here.replace("./environment/bin/python", sys.executable)
@@ -102,12 +103,28 @@ def test_spark_submit_runs_the_program_of_deploy_on_yarn(words, tmp_path):
     (tmp_path / "yarn.conf").write_text("\n".join(kept))
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     small = ["--conf", "spark.executor.cores=1", "--conf", "spark.executor.memoryOverhead=384m"]
-    options = ["--master", "yarn", "--properties-file", tmp_path / "yarn.conf", *words, *small]
-    sync = ["sync", checkpoint, tmp_path / "dcB", "--runner", "spark"]
-    command = [submit, *options, DEPLOYED / "run.py", *sync]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    options = ["--properties-file", tmp_path / "yarn.conf", *words, *small, *mode]
+    places = [tmp_path / "dcA" / JOB, tmp_path / "dcB"]
+    command = [submit, "--master", "yarn", *options, SCRIPT, "sync", *places, "--runner", "spark"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+@pytest.mark.parametrize("mode", cases(["client", "cluster"], ["client"]))
+def test_spark_submit_runs_the_script_of_the_package_on_yarn(mode, words, tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    done = submitted(words, tmp_path, "--deploy-mode", mode)
     assert done.returncode == 0, done.stdout + done.stderr
     assert checker.faults(tmp_path / "dcB" / JOB) == []
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(("mode", "code"), [("client", 5), ("cluster", 1)])
+def test_spark_submit_ends_with_the_code_of_the_command_in_client_mode_only(
+    mode, code, words, tmp_path
+):
+    (tmp_path / "dcA" / JOB).mkdir(parents=True)
+    done = submitted(words, tmp_path, "--deploy-mode", mode)
+    assert done.returncode == code, done.stdout + done.stderr
 
 
 @contextlib.contextmanager

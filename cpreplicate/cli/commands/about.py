@@ -1,4 +1,4 @@
-"""The commands `help` and `version`."""
+"""The commands `help`, `version` and `spark-script`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.running.groups import GroupedCommand
+from cpreplicate.cli.submitted import SCRIPT
 from cpreplicate.version import __version__
 
 _EXIT_CODES = "exit-codes"
@@ -93,3 +94,15 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+@cli.command(
+    "spark-script",
+    short_help="Print the path of the file that spark-submit runs.",
+    only_reads=True,
+    examples=('spark-submit "$(cpreplicate spark-script)" sync SOURCE TARGET_ROOT --runner spark',),
+    exit_codes={0: "done"},
+)
+def print_spark_script() -> None:
+    """Print the path of the Python file by which spark-submit runs a command of cpreplicate."""
+    click.echo(SCRIPT)

@@ -66,13 +66,14 @@ def start_narration(values: Mapping[str, Any]) -> Callable[[str], None]:
 
     The retries of its storages are narrated, too.
     """
-    from cpreplicate.operations.change.log_context import begin_job
+    from cpreplicate.core.log_context import begin_command, begin_job
     from cpreplicate.output import run
     from cpreplicate.output.log import narrate, narrate_in_file
     from cpreplicate.version import __version__
 
     run.begin()
     context = click.get_current_context()
+    begin_command(context.info_name or "")
     begin_job(_job_of(context.params))
     refuse_unwritable("--report", values.get("report_file"))
     _begin_log(values)

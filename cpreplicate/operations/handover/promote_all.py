@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
+from cpreplicate.core.log_context import begin_job
 from cpreplicate.core.notify import Notify, named
 from cpreplicate.errors import CpreplicateError, Lagging, LeaseHeld, NotAtKafka, NotThere
 from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
-from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.handover.promote import PromoteRequest, Promotion, promote
 from cpreplicate.operations.kafka.check import KafkaAsked, KafkaCheck, ListedOnce
 from cpreplicate.operations.replicas.lives import Named

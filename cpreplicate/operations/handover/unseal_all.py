@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from cpreplicate.core.log_context import begin_job
 from cpreplicate.errors import NotThere
 from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
-from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.handover.promote_all import AT_ONCE, is_included, name_of
 from cpreplicate.operations.handover.unseal import UnsealRequest, unseal
 from cpreplicate.operations.replicas.replicas import ReplicaRef

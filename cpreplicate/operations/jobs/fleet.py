@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from cpreplicate.core.clock import MACHINE, Clock
+from cpreplicate.core.log_context import begin_job
 from cpreplicate.core.notify import Notify, named
 from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import NotThere, Obstacle, Sealed, SourceBroken, UsageError, obstacle_of
 from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
-from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.jobs.job import Job, JobKey, is_standby, levels_of, marked
 from cpreplicate.operations.sync.diff import check
 from cpreplicate.operations.sync.place import known_root, likely_root

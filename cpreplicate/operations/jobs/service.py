@@ -15,9 +15,9 @@ from functools import partial
 from cpreplicate.core import uri
 from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.lag import is_unseen
+from cpreplicate.core.log_context import begin_job
 from cpreplicate.core.notify import Notify
 from cpreplicate.errors import described
-from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.jobs.attempt import Attempts, Show
 from cpreplicate.operations.jobs.coverage import Coverage, Discovered
 from cpreplicate.operations.jobs.inquiries import Inquiries

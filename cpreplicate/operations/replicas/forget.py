@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from cpreplicate.core import uri
+from cpreplicate.core.log_context import begin_job
 from cpreplicate.core.notify import Notify, named, silent
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Cap
@@ -28,7 +29,6 @@ from cpreplicate.errors import (
 )
 from cpreplicate.flink.control import FlinkControl
 from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
-from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.replicas.lives import read_names
 from cpreplicate.operations.replicas.replica_status import ReplicaStatus

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.clock import MACHINE, Clock
+from cpreplicate.core.log_context import begin_job
 from cpreplicate.core.notify import Notify, named, silent
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import LeaseHeld, NotThere, Refused, Sealed, described
 from cpreplicate.flink.control import FlinkControl
-from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.jobs.service import Service
 from cpreplicate.operations.jobs.state import Followed
 from cpreplicate.operations.replicas import forget

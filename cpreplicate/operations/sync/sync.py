@@ -14,11 +14,11 @@ from functools import partial
 from typing import NamedTuple
 
 from cpreplicate.core import sizes
+from cpreplicate.core.log_context import begin_checkpoint
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.errors import CpreplicateError, SourceMovedOn
 from cpreplicate.operations.change.change import Change, opened
-from cpreplicate.operations.change.log_context import begin_checkpoint
 from cpreplicate.operations.change.space import refuse_no_space
 from cpreplicate.operations.sync.checks import examined, newer_savepoint
 from cpreplicate.operations.sync.clean_up import Abandoned, CleanedUp, clean_up

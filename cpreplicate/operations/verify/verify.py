@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 
 from cpreplicate.core import uri
 from cpreplicate.core.ledger import NO_PREFIXES, PrefixTable
+from cpreplicate.core.log_context import begin_checkpoint
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_columns import Numbers, chosen, directories, texts, without
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED, is_checkpoint, is_derived
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
 from cpreplicate.operations.change.change import refuse_links
-from cpreplicate.operations.change.log_context import begin_checkpoint
 from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.verify.compare import Comparison, Reader, compare
 from cpreplicate.protocol import census, json_files, ownership, replica_state, seal

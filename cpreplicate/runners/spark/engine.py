@@ -37,7 +37,7 @@ _ANSWER_SECONDS = 6.0  # for Spark's own JVM and the names of its machines
 _MOST_ASKED = 64  # executors that are connected to in one look
 _STANDALONE = "spark://"
 _DRIVER = "driver"  # its id among those of executors
-_DYNAMIC = "spark.dynamicAllocation.enabled"
+DYNAMIC = "spark.dynamicAllocation.enabled"
 LOCAL = re.compile(r"local(\[.*\])?")
 
 
@@ -111,9 +111,10 @@ class EngineWatch:
                 " was copied is kept"
             )
         return (
-            f"no executor of Spark has come within {self._seconds():.0f} s. Free slots of the"
-            " cluster, or let executors reach the ports of the driver (docs/clusters.md), or give"
-            " a longer --engine-timeout. Nothing was copied"
+            "no executor of Spark that can run a task has come within"
+            f" {self._seconds():.0f} s. Free slots of the cluster, or let executors reach the ports"
+            " of the driver (docs/clusters.md), or give a longer --engine-timeout. Nothing was"
+            " copied"
         )
 
 
@@ -152,17 +153,19 @@ class Engine:
     ) -> None:
         self._context, self._heard, self._answer_within = context, heard, answer_within
         self.master = str(context.master)
-        self.comes_and_goes = context.getConf().get(_DYNAMIC) == "true"
+        self.comes_and_goes = context.getConf().get(DYNAMIC) == "true"
         self._masters = masters(self.master)
         self._places: Places = {}
+        self._runs_tasks = False
         self._question: SideCall[bool] | None = None
 
     def answers(self) -> bool:
         """Return whether an executor answers.
 
-        Those count that Spark considers alive. If no standalone master answers, who could report
-        that they are gone, one of them must accept a connection. If Spark itself does not answer,
-        none does: its locks may be held without end by a thread that waits for the cluster.
+        Those count that Spark considers alive, and that have the cores for a task. If no standalone
+        master answers, who could report that they are gone, one of them must accept a connection.
+        If Spark itself does not answer, none does: its locks may be held without end by a thread
+        that waits for the cluster.
         """
         if LOCAL.fullmatch(self.master):
             return True  # tasks run in the process of the driver
@@ -178,7 +181,9 @@ class Engine:
             return False
 
     def _has_executors(self) -> bool:
-        return bool(self._context._jsc.sc().getExecutorIds().size())
+        if not self._runs_tasks:
+            self._runs_tasks = any(each.maxTasks() > 0 for each in some_executors(self._context))
+        return self._runs_tasks and bool(self._context._jsc.sc().getExecutorIds().size())
 
     def _is_reached(self) -> bool:
         if not self._masters or time.monotonic() - self._heard() < _CONNECT_SECONDS:
@@ -187,10 +192,15 @@ class Engine:
 
     def _some_addresses(self) -> list[str]:
         """Return the addresses of executors that Spark considers alive."""
-        known = self._context._jsc.sc().statusStore().executorList(True)
-        chosen = random.sample(range(known.size()), min(known.size(), _MOST_ASKED))
-        summaries = [known.apply(index) for index in chosen]
-        return [str(each.hostPort()) for each in summaries if each.id() != _DRIVER]
+        return [str(each.hostPort()) for each in some_executors(self._context)]
+
+
+def some_executors(context: SparkContext) -> list[Any]:
+    """Return the `ExecutorSummary` of at most 64 executors that Spark considers alive."""
+    known = context._jsc.sc().statusStore().executorList(True)
+    chosen = random.sample(range(known.size()), min(known.size(), _MOST_ASKED))
+    summaries = [known.apply(index) for index in chosen]
+    return [each for each in summaries if each.id() != _DRIVER]
 
 
 def masters(url: str) -> list[str]:

@@ -21,6 +21,7 @@ _REASONS = [
 # A traceback of Python, in which Spark 4.1 and later wrap the exception of a worker: its frames are
 # indented, and the exception follows them.
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+([^\s][^\n]*)")
+_CANCELLED = re.compile(r"\bJob \d+ cancelled\b")
 _LONGEST_REASON = 300  # characters
 
 
@@ -44,9 +45,17 @@ def difference(error: Exception | None) -> str | None:
 
 def is_mistake(error: Exception) -> bool:
     """Return whether a mistake in this program ended a job, and not a failure of the machines."""
-    text = str(error)
+    text = f"{type(error).__name__}: {error}"
     is_expected = BatchFailed.__name__ in text or difference(error) is not None
     return "PythonException" in text and not is_expected
+
+
+def is_cancelled(error: Exception) -> bool:
+    """Return whether somebody cancelled the job in Spark, by its pages or a call.
+
+    The messages are those of Spark's `DAGScheduler.handleJobCancellation`, also for stages.
+    """
+    return _CANCELLED.search(str(error)) is not None
 
 
 def mistake(error: Exception) -> RuntimeError:
@@ -72,4 +81,6 @@ def reason(error: Exception | None) -> str:
 
 def why_given_up(error: Exception | None) -> str:
     """Return in one line why Spark gave a job up."""
+    if error is not None and is_cancelled(error):
+        return f"its job was cancelled in Spark, so it was not started again: {reason(error)}"
     return difference(error) or f"Spark gave up: {reason(error)}"

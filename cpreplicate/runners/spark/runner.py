@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from pyspark import SparkContext, TaskContext
 
+from cpreplicate.core.log_context import title
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners.base import Done, In, Out
 from cpreplicate.runners.batch import perform
@@ -101,8 +102,9 @@ class SparkRunner:
         """Execute all actions; may be called from several threads.
 
         `level` is how important they are, 0 the most, if the runner has levels. If Spark gives up,
-        an action that is not known to be done is reported as failed. It may have been done. Raises
-        `EngineLost` if no executor answers for too long.
+        an action that is not known to be done is reported as failed. It may have been done. What
+        was cancelled in Spark is not started again. Raises `EngineLost` if no executor answers for
+        too long.
         """
         started = self._session()
         self._progress.expect(len(actions), int(sizes_of(actions).sum()))
@@ -114,7 +116,8 @@ class SparkRunner:
         if error is not None and left:
             if failures.is_mistake(error):
                 raise failures.mistake(error) from error
-            if _is_running(started.context) and failures.difference(error) is None:
+            is_final = failures.difference(error) or failures.is_cancelled(error)
+            if _is_running(started.context) and not is_final:
                 self._progress.retry()
                 retried, error = self._stage(left, started, level, _LAST, done)
                 outcomes.update(retried)
@@ -237,16 +240,18 @@ class SparkRunner:
         This thread waits while another one calls the JVM: a signal must not interrupt a py4j call.
         """
         context, watch = started.context, started.watch
-        group = f"cpreplicate-{uuid.uuid4().hex}"
+        group, shown = f"cpreplicate-{uuid.uuid4().hex}", title()
 
         def job() -> list[Out]:
             if self._is_cancelled:
                 raise RunnerStopped
-            context.setJobGroup(group, "cpreplicate", interruptOnCancel=True)
-            pool_name = f"level-{level}" if self._levels else None
+            context.setJobGroup(group, shown, interruptOnCancel=True)
+            # an existing session keeps its own pools
+            is_ranked = self._levels and started.session.carrier is None
+            pool_name = f"level-{level}" if is_ranked else None
             context.setLocalProperty(_POOL, pool_name)  # type: ignore[arg-type]  # takes None too
             tasks = max(1, min(most, len(items)))
-            return list(context.parallelize(items, tasks).map(function).collect())
+            return started.session.collected(function, items, tasks)
 
         self._groups.add(group)
         with watch.job():
@@ -283,7 +288,8 @@ class SparkRunner:
     def _start(self) -> _Started:
         """Start the session, the server that executors report to, and the watch of the engine."""
         enter = self._resources.enter_context
-        context = enter(session.session(self._execution, self._levels, self._is_lost))
+        found = enter(session.session(self._execution, self._levels, self._is_lost))
+        context = found.context
         conf = context.getConf()
         host, bind, port = (
             conf.get(name)
@@ -298,7 +304,7 @@ class SparkRunner:
         enter(showing(self._progress, self._execution.show))
         engine = Engine(context, lambda: self._reports.heard)
         watch = enter(watching(engine, self._execution.engine_timeout))
-        return _Started(context, address, session.slots(context, self._execution), watch)
+        return _Started(found, address, session.slots(context, self._execution), watch)
 
 
 def _cancel(context: SparkContext, group: str) -> None:
@@ -307,10 +313,14 @@ def _cancel(context: SparkContext, group: str) -> None:
 
 
 class _Started(NamedTuple):
-    context: SparkContext
+    session: session.Session
     address: RpcAddress
     slots: int
     watch: EngineWatch
+
+    @property
+    def context(self) -> SparkContext:
+        return self.session.context
 
 
 class _Checked:

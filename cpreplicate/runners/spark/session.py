@@ -17,24 +17,29 @@ import threading
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 
 from cpreplicate import version
 from cpreplicate.errors import CpreplicateError, UsageError
 from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
+from cpreplicate.runners.base import In, Out
 from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions, is_submitted
-from cpreplicate.runners.spark.engine import LOCAL, wait_for_master
+from cpreplicate.runners.spark.carried import Carrier, packed, unpacked
+from cpreplicate.runners.spark.engine import DYNAMIC, LOCAL, some_executors, wait_for_master
 from cpreplicate.storage.waiting.side_call import in_thread
 
 TRIES = 4
-# what py4j raises when Spark gave a job up, or when its JVM is gone
-LOST = (Py4JError, ConnectionError)
+# What py4j raises when Spark gave a job up, or when its JVM is gone. Once a program has made a
+# SparkSession, pyspark raises its own exceptions in place of py4j's (`install_exception_handler`).
+LOST = (Py4JError, PySparkException, ConnectionError)
 PORT = "spark.cpreplicate.port"  # where tasks reach the driver; any free port by default
 # The JVM starts, distributes batches and ends. Its best compiler and collectors would take longer
 # to start than they save.
@@ -49,6 +54,9 @@ _ALWAYS_PRINTED = re.compile(
 # Seconds without another executor after which the present ones are considered all.
 _SETTLED = 0.5
 _PATIENCE = 10.0  # seconds to wait for the first executor
+_TASK_CORES = "spark.task.cpus"
+_MOST_EXECUTORS = "spark.dynamicAllocation.maxExecutors"
+_SLOTS_WITHOUT_LIMIT = 100  # of dynamic allocation that may grow for ever
 _STOP_SECONDS = 60.0  # for the end of a session; then its JVM is killed
 _STOP_LOST_SECONDS = 4.0  # if its executors do not answer
 _POOLS = """<?xml version="1.0"?>
@@ -72,14 +80,33 @@ def is_elsewhere(execution: ExecutionOptions) -> bool:
     return not _master(execution).startswith("local")
 
 
+class Session(NamedTuple):
+    """A context whose executors can run what is of this package.
+
+    `carrier` takes the package along with each function; None if the context was made for this run.
+    """
+
+    context: SparkContext
+    carrier: Carrier | None
+
+    def collected(
+        self, function: Callable[[In], Out], items: Sequence[In], tasks: int
+    ) -> list[Out]:
+        """Return what a function returns for each item, in order, by this many tasks."""
+        if self.carrier is None:
+            return list(self.context.parallelize(items, tasks).map(function).collect())
+        values = self.context.parallelize([packed(item) for item in items], tasks)
+        return [unpacked(each) for each in values.map(self.carrier.carried(function)).collect()]
+
+
 @contextlib.contextmanager
 def session(
     execution: ExecutionOptions, pools: int = 0, is_lost: Callable[[], bool] = lambda: False
-) -> Iterator[SparkContext]:
-    """Provide a context whose executors have this package.
+) -> Iterator[Session]:
+    """Provide a session: an existing one, which stays as it was, or a new one, which ends here.
 
-    A new one ends with the block; an existing one stays. `pools` is the number of priority levels
-    of jobs; `level-0` is the most important. `is_lost`: its executors do not answer.
+    `pools` is the number of priority levels of jobs in a new one; `level-0` is the most important.
+    `is_lost`: its executors do not answer.
     """
     existing = _existing()
     with contextlib.ExitStack() as resources:
@@ -90,18 +117,60 @@ def session(
             _new_context(execution, directory, pools, is_lost)
         )
         refuse_unrunnable(context.getConf().get)
-        context.addPyFile(_shipped(directory))
-        yield context
+        archive = _shipped(directory)
+        if existing is None:
+            context.addPyFile(str(archive))
+            yield Session(context, None)
+        else:
+            carrier = Carrier(context, archive.read_bytes())
+            resources.callback(_close, carrier)
+            yield Session(context, carrier)
+
+
+def _close(carrier: Carrier) -> None:
+    with contextlib.suppress(*LOST):  # of a context that has ended
+        carrier.close()
 
 
 def slots(context: SparkContext, execution: ExecutionOptions) -> int:
     """Return how many tasks run at once.
 
-    It is the number that was given, or that of the executors once no further ones register.
+    It is the number that was given, that of the executors once no further ones register, or what
+    dynamic allocation may grow to. Raises `UsageError` if no executor has the cores for a task.
     """
-    if execution.parallelism is None and not LOCAL.fullmatch(str(context.master)):
-        _wait_for_executors(context)
-    return execution.parallelism or int(context.defaultParallelism)
+    if execution.parallelism is not None or LOCAL.fullmatch(str(context.master)):
+        return execution.parallelism or int(context.defaultParallelism)
+    if str(context.getConf().get(DYNAMIC)).lower() == "true":
+        return max(_most_slots(context.getConf().get), int(context.defaultParallelism))
+    _wait_for_executors(context)
+    _refuse_idle(context)
+    return int(context.defaultParallelism)
+
+
+def _most_slots(conf: _Properties) -> int:
+    """Return how many tasks run at once when dynamic allocation has all executors that it may.
+
+    Its executors come only when there are tasks to run, so none are waited for.
+    """
+    most, cores = str(conf(_MOST_EXECUTORS)), str(conf("spark.executor.cores") or 1)
+    if not (most.isdecimal() and cores.isdecimal()):
+        return _SLOTS_WITHOUT_LIMIT
+    return int(most) * max(1, int(cores) // int(conf(_TASK_CORES) or 1))
+
+
+def _refuse_idle(context: SparkContext) -> None:
+    """Raise `UsageError` if there are executors, and none can run a task.
+
+    Spark writes that to its log only (`TaskSchedulerImpl`), and waits.
+    """
+    found = some_executors(context)
+    if found and not any(each.maxTasks() for each in found):
+        cores = max(each.totalCores() for each in found)
+        raise UsageError(
+            f"Spark starts no task: {_TASK_CORES}={context.getConf().get(_TASK_CORES)} is more than"
+            f" its executors have cores ({cores}). Give --conf {_TASK_CORES}={cores} or less, or"
+            " more spark.executor.cores. Nothing was copied"
+        )
 
 
 def tries(context: SparkContext) -> int:
@@ -350,14 +419,14 @@ def _forget_jvm() -> None:
         process.wait()
 
 
-def _shipped(directory: Path) -> str:
+def _shipped(directory: Path) -> Path:
     """Return a zip of this package, so that executors need not have it installed."""
     package = Path(version.__file__).parent
     archive = directory / "cpreplicate.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
         for file in sorted(package.rglob("*.py")):
             zipped.write(file, Path(package.name) / file.relative_to(package))
-    return str(archive)
+    return archive
 
 
 def _java_output(stderr: Path) -> str:

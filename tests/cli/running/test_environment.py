@@ -24,7 +24,13 @@ def data(tmp_path):
 
 
 def arguments(name):
-    needed = {"help": [], "completion": ["bash"], "version": [], "config": ["schema"]}
+    needed = {
+        "help": [],
+        "completion": ["bash"],
+        "version": [],
+        "spark-script": [],
+        "config": ["schema"],
+    }
     count = 2 if name in ("sync", "diff", "watch", "doctor") else 1
     return needed.get(name, ["/nowhere/a"] * count)
 

@@ -81,7 +81,7 @@ def test_the_given_time_counts_with_and_without_a_first_executor():
     cluster.answers = False
     with cluster.watch.job():
         assert cluster.is_lost_after(20)
-        with pytest.raises(EngineLost, match=r"no executor of Spark has come within 20 s\. Free"):
+        with pytest.raises(EngineLost, match=r"that can run a task has come within 20 s\. Free"):
             cluster.watch.check()
 
 
@@ -111,9 +111,17 @@ def test_executors_that_are_released_between_jobs_have_the_time_of_the_first_one
         assert cluster.is_lost_after(LOST_SECONDS) is not comes_and_goes
 
 
-def spark(executors):
-    """A session on a cluster manager of which `executors` returns how many are alive."""
-    scheduler = SimpleNamespace(getExecutorIds=lambda: SimpleNamespace(size=executors))
+def spark(executors, tasks=1):
+    """A session on a cluster manager of which `executors` returns how many are alive.
+
+    Each can run so many tasks at once.
+    """
+    each = SimpleNamespace(id=lambda: "1", maxTasks=lambda: tasks)
+    known = SimpleNamespace(size=executors, apply=lambda _: each)
+    store = SimpleNamespace(executorList=lambda _: known)
+    scheduler = SimpleNamespace(
+        getExecutorIds=lambda: SimpleNamespace(size=executors), statusStore=lambda: store
+    )
     return SimpleNamespace(master="yarn", getConf=dict, _jsc=SimpleNamespace(sc=lambda: scheduler))
 
 
@@ -137,6 +145,10 @@ def test_a_spark_that_does_not_answer_has_no_executor_that_does_until_it_answers
 def test_executors_that_spark_considers_alive_answer(alive, answers):
     engine = Engine(spark(lambda: alive), lambda: 0.0, answer_within=PATIENCE)
     assert engine.answers() is answers
+
+
+def test_executors_without_the_cores_for_a_task_do_not_answer():
+    assert not Engine(spark(lambda: 2, tasks=0), lambda: 0.0, answer_within=PATIENCE).answers()
 
 
 def test_a_session_that_has_ended_has_no_executor():

@@ -53,6 +53,10 @@ REFUSED = Exception(
     " spark.excludeOnFailure.task.maxTaskAttemptsPerNode ( = 2) was >= spark.task.maxFailures ( ="
     " 1 ). Though excludeOnFailure is enabled\n\tat x\n"
 )
+CANCELLED = Exception(
+    f"{CALL}: org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 0 cancelled because killed"
+    " via the Web UI SQLSTATE: XXKDA\n\tat y"
+)
 GONE = Exception("Answer from Java side is empty")
 HINT = "; executors do not run what the driver runs, see docs/clusters.md"
 
@@ -124,3 +128,11 @@ def test_a_failure_of_files_or_machines_is_no_mistake_in_the_program(error):
 def test_the_reason_why_spark_gave_up_is_the_most_specific_line(error, reason):
     assert failures.reason(error) == reason
     assert failures.why_given_up(error) == f"Spark gave up: {reason}"
+
+
+def test_a_job_that_somebody_cancelled_is_told_from_one_that_failed():
+    assert failures.is_cancelled(CANCELLED)
+    assert not any(map(failures.is_cancelled, (ABORTED, LOST_TASK, GONE, BATCH_FAILED)))
+    assert failures.why_given_up(CANCELLED).startswith(
+        "its job was cancelled in Spark, so it was not started again: "
+    )

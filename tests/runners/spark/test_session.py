@@ -89,7 +89,7 @@ def test_properties_reach_the_session_and_the_later_ones_win(tmp_path):
         " 7\nspark.app.name=nightly\n\nspark.locality.wait: 1s\n"
     )
     given = (*spark_properties(str(file)), ("spark.app.name", "tonight"))
-    with session(ExecutionOptions(master="local[1]", conf=given)) as context:
+    with session(ExecutionOptions(master="local[1]", conf=given)) as (context, _):
         assert context.appName == "tonight"
         assert context.getConf().get("spark.task.maxFailures") == "7"
         assert context.getConf().get("spark.locality.wait") == "1s"

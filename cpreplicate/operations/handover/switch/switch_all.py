@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Event
 
+from cpreplicate.core.log_context import begin_job
 from cpreplicate.core.notify import Notify, named
 from cpreplicate.errors import NotThere
 from cpreplicate.operations.change.job_result import JobResults, failed
-from cpreplicate.operations.change.log_context import begin_job
 from cpreplicate.operations.handover.switch.earlier import records
 from cpreplicate.operations.handover.switch.request import (
     Clusters,

@@ -1,4 +1,4 @@
-"""The job and the checkpoint that the lines are about which a thread logs."""
+"""What a thread works on: what its lines in the log are about, and its jobs on Spark's pages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,24 @@ class LogContext(NamedTuple):
 
 
 _NOTHING = LogContext()
+_command: ContextVar[str | None] = ContextVar("command", default=None)
 _context: ContextVar[LogContext] = ContextVar("log_context", default=_NOTHING)
 
 
 def log_context() -> LogContext:
     """Return what this thread works on."""
     return _context.get()
+
+
+def begin_command(name: str) -> None:
+    """Record that this thread, and those that it starts, carry out a command from now on."""
+    _command.set(name)
+
+
+def title() -> str:
+    """Return the command, the job and the checkpoint, as far as they are known, in one line."""
+    known = (_command.get(), *log_context())
+    return " ".join(["cpreplicate", *(word for word in known if word)])
 
 
 def begin_job(job: str | None) -> None:
