@@ -100,9 +100,12 @@ def _version(package: str) -> str | None:
     "spark-script",
     short_help="Print the path of the file that spark-submit runs.",
     only_reads=True,
-    examples=('spark-submit "$(cpreplicate spark-script)" sync SOURCE TARGET_ROOT --runner spark',),
+    examples=("cpreplicate spark-script",),
     exit_codes={0: "done"},
 )
 def print_spark_script() -> None:
-    """Print the path of the Python file by which spark-submit runs a command of cpreplicate."""
+    """Print the path of the Python file by which spark-submit runs a command of cpreplicate.
+
+    As in: spark-submit "$(cpreplicate spark-script)" sync SOURCE TARGET_ROOT --runner spark
+    """
     click.echo(SCRIPT)
