@@ -17,6 +17,7 @@ from cpreplicate.core.ledger import NO_MEMBERS, LedgerEntry, LedgerTable, Member
 from cpreplicate.core.path_columns import Coded, Numbers, Texts, as_texts, rows_of, texts, without
 from cpreplicate.core.retention import Policy, Retention
 from cpreplicate.core.rows import new_row
+from cpreplicate.core.short_repr import short_repr
 from cpreplicate.core.tables import Ints, Lengths, RowSequence, Table
 
 _EARLIER = "copied by an earlier run"
@@ -127,6 +128,7 @@ class Keeps(Table, RowSequence[Action]):
 NO_KEEPS = Keeps(FileTable.of({}), np.zeros(0, np.int64), Coded.of([]))
 
 
+@short_repr("replica", "checkpoint", "copies", "repacks", "keeps", "deletes", "withdrawals")
 @dataclass(frozen=True)
 class Plan:
     """What has to be done so that `replica` holds `source`.

@@ -111,7 +111,17 @@ def test_points_in_time_are_kept_as_by_the_command_line(places):
         {"keep": "2"},
         {"source_roots": "/x"},
         {"lock_wait": -1},
-        {"max_delete": "20%"},
+        {"keep": True},
+        {"max_delete": "some"},
+        {"max_delete": True},
+        {"adopt": "yes"},
+        {"remap": [("a", "b")]},
+        {"source_roots": [5]},
+        {"execution": "inline"},
+        {"lock_wait": "a while"},
+        {"bandwidth": "fast"},
+        {"max_rps": "many"},
+        {"name": 7},
         {"bandwidth": 0},
         {"bandwidth": -1},
         {"bandwidth": float("nan")},
@@ -122,8 +132,61 @@ def test_points_in_time_are_kept_as_by_the_command_line(places):
 )
 def test_an_option_that_the_command_line_would_refuse_is_a_usage_error(wrong):
     (name,) = wrong
-    with pytest.raises(errors.UsageError, match=f"the option {name} of the API is "):
+    with pytest.raises(errors.UsageError, match=f"the option {name} of the API"):
         SyncOptions(**wrong)
+
+
+@pytest.mark.usefixtures("places")
+def test_amounts_and_places_may_be_texts(tmp_path):
+    options = SyncOptions(
+        keep=Retention(last=2, within="24h"),
+        bandwidth="500 MB/s",
+        max_delete="20%",
+        lock_wait="5m",
+        source_roots=[tmp_path / "dcA"],
+        execution=ExecutionOptions(runner="inline", batch_bytes="10 MiB", engine_timeout="1m"),
+    )
+    assert options.execution.batch_bytes == 10 * 2**20
+    assert sync(f"{tmp_path}/dcA/{JOB}", tmp_path / "dcB", options).committed
+    assert not plan(tmp_path / "dcA" / JOB, f"file:{tmp_path}/dcB", options).plan.copies
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"source": 5},
+        {"target": None},
+        {"options": {"keep": 2}},
+        {"on_message": "print"},
+        {"on_progress": 5},
+        {"cancellation": "later"},
+    ],
+    ids=str,
+)
+def test_an_argument_of_a_wrong_type_is_a_usage_error(places, wrong):
+    (name,) = wrong
+    given = {"source": places[0], "target": places[1], **wrong}
+    with pytest.raises(errors.UsageError, match=f"the option {name} of the API is "):
+        sync(**given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (Retention, {"within": "soon"}),
+        (Retention, {"last": "3"}),
+        (Retention, {"daily": -1}),
+        (ExecutionOptions, {"runner": "threads"}),
+        (ExecutionOptions, {"batch_bytes": "big"}),
+        (ExecutionOptions, {"parallelism": 0}),
+        (ExecutionOptions, {"conf": "a=b"}),
+    ],
+    ids=str,
+)
+def test_wrong_options_are_usage_errors(kind, wrong):
+    (name,) = wrong
+    with pytest.raises(errors.UsageError, match=f"the option {name} of the API is "):
+        kind(**wrong)
 
 
 def test_a_progress_callback_that_raises_is_reported_once_and_the_sync_goes_on(places):

@@ -147,7 +147,29 @@ def test_what_is_generated_is_not_left_behind(wheel):
 
 
 PROGRAM = """
-from cpreplicate import Cancellation, Checkpoint, Place, SyncOptions, plan, status, sync, verify
+from pathlib import Path
+
+from cpreplicate import (
+    Cancellation,
+    Checkpoint,
+    FleetReport,
+    Place,
+    Promotion,
+    Report,
+    Retention,
+    SyncOptions,
+    fleet,
+    jobs_below,
+    list_points,
+    plan,
+    promote,
+    status,
+    sweep,
+    sync,
+    to_dict,
+    unseal,
+    verify,
+)
 
 source = Checkpoint("hdfs://dcA/flink/checkpoints/55d1", conf_dir="/etc/hadoop/dcA")
 target = Place("s3://replicas/flink", options={"endpoint_url": "https://s3"})
@@ -162,6 +184,13 @@ def replicate(cancellation: Cancellation) -> bool:
     return verify(replica, cancellation=cancellation).restorable
 
 
+points = SyncOptions(keep=Retention(last=3, within="24h"), bandwidth="500MB/s", max_delete="20%")
+many: FleetReport = fleet(jobs_below(Path("/a"), "/b", points))
+one: Report = plan("/a/b", Path("/c"))
+document = to_dict(one)["copy"]["files"], sweep(Path("/c/b"), min_age="7d").bytes
+promoted: Promotion = promote("/c/b", max_lag="15m")
+unseal("/c/b", no_job_uses_it=promoted.is_promoted)
+names = [point.checkpoint for each in list_points("/c").replicas for point in each.points]
 lags: list[float | None] = [row.lag(0.0) for row in status(target).replicas]
 """
 

@@ -1,132 +1,37 @@
-"""Sizes, times and rates, and the value of `--bandwidth`: a rate, or a timetable as rclone has it.
-
-Each amount has bounds: with those of a size, its number of bytes fits into 64 bits, and nothing is
-divided by zero.
-"""
+"""Amounts as values of options: what `core.amounts` refuses is a wrong parameter of click."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
 
 import click
 
-from cpreplicate.core.timetable import DAY, Change, Timetable, constant, daily
+from cpreplicate.core import amounts
+from cpreplicate.errors import UsageError
 
-_UNITS = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "t": 10**12,
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-    "ti": 2**40,
-}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?(b)?(?:/s)?", re.IGNORECASE)
-_LARGEST = 2**63 - 1  # bytes
-_MOST = 2**31 - 1  # of anything that is counted: Java has no more
-_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
-_SECONDS = {"ms": 0.001, None: 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_LONGEST = 100 * 365 * 86400  # seconds: more than any wait of the system takes
-_SLOWEST, _FASTEST = 0.001, 1e9  # operations a second
-OFF = "off"  # no limit, and no server
-_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_ENTRY = re.compile(rf"(?:({'|'.join(_DAYS)})-)?([01]?\d|2[0-3]):([0-5]\d),(\S+)", re.IGNORECASE)
-_EXPECTED = (
-    "expected a rate such as 500MB/s, at least 1B/s, or a timetable such as '08:00,100MB/s"
-    " 20:00,off'"
-)
+In = TypeVar("In")
+Out = TypeVar("Out")
 
 
-def size(text: str) -> int:
-    """Return the bytes of a size such as `500MB`, `64Mi` or `500MB/s`, at least one.
+def _parameter(parse: Callable[[In], Out]) -> Callable[[In], Out]:
+    """Return a function that parses, and raises `click.BadParameter`, which names the option."""
 
-    Raises `click.BadParameter`.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    found = float(match[1]) * _UNITS[(match[2] or "").lower()] if match is not None else 0.0
-    if not 1 <= found <= _LARGEST:
-        raise click.BadParameter(
-            f"{text}: expected a size such as 500MB or 128MiB, from 1B to 9000000TB"
-        )
-    return int(found)
+    @wraps(parse)
+    def parsed(given: In) -> Out:
+        try:
+            return parse(given)
+        except UsageError as error:
+            raise click.BadParameter(str(error)) from None
 
-
-def seconds(text: str) -> float:
-    """Return the seconds of a time such as `90`, `90s`, `5m`. Raises `click.BadParameter`."""
-    match = _TIME.fullmatch(text.strip())
-    found = float(match[1]) * _SECONDS[match[2]] if match is not None else -1.0
-    if not 0 <= found <= _LONGEST:
-        raise click.BadParameter(f"{text}: expected a time such as 30s or 5m, of at most 36500d")
-    return found
+    return parsed
 
 
-def call_rate(number: float) -> float:
-    """Return a number of operations a second. Raises `click.BadParameter`."""
-    if not _SLOWEST <= number <= _FASTEST:  # which no comparison with NaN is
-        raise click.BadParameter(
-            f"{number:g}: expected a number of operations a second, from {_SLOWEST:g} to"
-            f" {_FASTEST:g}"
-        )
-    return number
-
-
-def count(number: int) -> int:
-    """Return a number of things. Raises `click.BadParameter`."""
-    if number > _MOST:
-        raise click.BadParameter(f"expected a whole number of at most {_MOST}")
-    return number
-
-
-class ByteRate(NamedTuple):
-    """What `--bandwidth` was given. `lacks_unit`: a number of it stands without one."""
-
-    timetable: Timetable
-    lacks_unit: bool = False
-
-
-def byte_rate(text: str) -> ByteRate:
-    """Return the timetable of a rate, or of `[DAY-]HH:MM,RATE …` by the local time.
-
-    `off` is no limit. Raises `click.BadParameter`.
-    """
-    words = text.split()
-    if not any("," in word for word in words):
-        return ByteRate(constant(_rate(text.strip(), text)), _lacks_unit([text.strip()]))
-    matches = [_ENTRY.fullmatch(word) for word in words]
-    entries = [match for match in matches if match is not None]
-    if len(entries) < len(words):
-        raise click.BadParameter(f"{text}: {_EXPECTED}")
-    changes = _in_order(change for entry in entries for change in _changes(entry, text))
-    return ByteRate(Timetable(changes), _lacks_unit([entry[4] for entry in entries]))
-
-
-def _changes(entry: re.Match[str], text: str) -> Iterable[Change]:
-    day, hour, minute, rate = entry.groups()
-    second = int(hour) * 3600 + int(minute) * 60
-    if day is None:
-        return daily(second, _rate(rate, text))
-    return [Change(_DAYS.index(day.lower()) * DAY + second, _rate(rate, text))]
-
-
-def _in_order(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """Return the changes of a week. Of two at the same time, the one that was given last holds."""
-    last = {change.second: change for change in changes}
-    return tuple(last[second] for second in sorted(last))
-
-
-def _rate(word: str, text: str) -> float | None:
-    if word.lower() == OFF:
-        return None
-    try:
-        return float(size(word))
-    except click.BadParameter:
-        raise click.BadParameter(f"{text}: {_EXPECTED}") from None
-
-
-def _lacks_unit(words: Iterable[str]) -> bool:
-    matches = filter(None, map(_SIZE.fullmatch, words))
-    return any(match[2] is None and match[3] is None for match in matches)
+size = _parameter(amounts.size)
+seconds = _parameter(amounts.seconds)
+share = _parameter(amounts.share)
+instant = _parameter(amounts.instant)
+call_rate = _parameter(amounts.call_rate)
+count = _parameter(amounts.count)
+byte_rate = _parameter(amounts.byte_rate)

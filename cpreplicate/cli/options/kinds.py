@@ -6,14 +6,22 @@ import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli.options.amounts import OFF, byte_rate, call_rate, count, seconds, size
+from cpreplicate.cli.options.amounts import (
+    byte_rate,
+    call_rate,
+    count,
+    instant,
+    seconds,
+    share,
+    size,
+)
 from cpreplicate.cli.options.named_places import placed
 from cpreplicate.core import uri
+from cpreplicate.core.amounts import OFF
 from cpreplicate.core.shard import Shard
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import HDFS_CLIENTS, locations
@@ -70,7 +78,6 @@ _PROPERTY_NAME = re.compile(r"[^\s:=]+")
 _DIGITS = 18  # of a number of files
 _SHORTEST_PAUSE = 0.01  # seconds
 _SHORTEST_AGE = 3600.0  # seconds
-_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{3}(\d{3})?)?)?(Z|[+-]\d\d:\d\d)?")
 _MASTER = re.compile(r"yarn|local(-cluster)?(\[|$)|spark://|k8s://")
 _SHARD = re.compile("([0-9]{1,4})/([0-9]{1,4})")
 _HDFS3 = (
@@ -96,23 +103,6 @@ def refuse_no_value(text: object) -> None:
             "the value is missing, or begins with a dash. Write ./-NAME for a path that does, and"
             " [-]NAME for a pattern"
         )
-
-
-def instant(text: str) -> float:
-    """Return the seconds since the epoch of a time in ISO 8601, in UTC unless a zone is given.
-
-    Raises `click.BadParameter`.
-    """
-    try:
-        if not _INSTANT.fullmatch(text.strip()):
-            raise ValueError(text)
-        time = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))  # 3.10 reads no `Z`
-    except ValueError:
-        raise click.BadParameter(
-            f"{text}: expected a time in ISO 8601 such as 2026-11-24T03:00Z or '2026-11-24 03:00',"
-            " which is in UTC unless a zone is given"
-        ) from None
-    return (time if time.tzinfo else time.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def pause(text: str) -> float:
@@ -143,17 +133,6 @@ def age(text: str) -> float:
     if (asked := seconds(text)) < _SHORTEST_AGE:
         raise click.BadParameter(f"{text}: must be at least 1h. Of days, write 30d")
     return asked
-
-
-def share(text: str) -> float:
-    """Return the fraction that `5%` or `0.05` stands for. Raises `click.BadParameter`."""
-    try:
-        fraction = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        fraction = 0.0
-    if not 0 < fraction <= 1:
-        raise click.BadParameter(f"{text}: expected a share such as 5%")
-    return fraction
 
 
 def is_property_name(text: str) -> bool:

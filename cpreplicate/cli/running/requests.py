@@ -29,7 +29,7 @@ from cpreplicate.storage.waiting.retry_reports import report_retries_to
 from cpreplicate.storage.wrappers.limits import new_limits
 
 if TYPE_CHECKING:
-    from cpreplicate.cli.options.amounts import ByteRate
+    from cpreplicate.core.amounts import ByteRate
     from cpreplicate.core.retention import Retention, StatedBy
     from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.operations.verify.verify import Sample

@@ -17,8 +17,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-import click
-
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.waiting import deadlines
 
@@ -93,12 +91,12 @@ def least_to_stop() -> float:
     text = os.environ.get(VARIABLE, "").strip()
     if not text:
         return 0.0
-    from cpreplicate.cli.options.amounts import seconds
+    from cpreplicate.core.amounts import seconds
 
     try:
         return seconds(text)
-    except click.BadParameter as error:
-        raise UsageError(f"{VARIABLE}={error.message}") from None
+    except UsageError as error:
+        raise UsageError(f"{VARIABLE}={error}") from None
 
 
 def exit_code() -> int:

@@ -15,6 +15,7 @@ from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import PACKED
+from cpreplicate.core.short_repr import short_repr
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
 from cpreplicate.errors import Lagging, Refused
 from cpreplicate.operations.change.change import some
@@ -89,6 +90,7 @@ class PromoteRequest:
         return self.allow_older or self.checkpoint is not None or self.as_of is not None
 
 
+@short_repr("verification.replica", "checkpoint", "is_promoted", "is_dry_run", "sealed", "warnings")
 @dataclass(frozen=True)
 class Promotion:
     """A sealed replica and how a job is started from it; with `is_dry_run`, what would be.

@@ -12,6 +12,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure
 from cpreplicate.core.metadata import Metadata, handle
 from cpreplicate.core.path_columns import Numbers
+from cpreplicate.core.short_repr import short_repr
 from cpreplicate.core.state_sizes import CHANGELOG, INLINE, KINDS, PLACES, StateSizes, sums
 from cpreplicate.operations.inspect import dating, earlier
 from cpreplicate.operations.inspect.checkpoint import Checkpoint, read
@@ -84,6 +85,7 @@ class PackSummary:
     dead_bytes: int
 
 
+@short_repr("checkpoint", "version", "operators", "files", "bytes")
 @dataclass(frozen=True)
 class Inspection:
     """What a checkpoint holds.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,6 +16,7 @@ from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.log_context import begin_job
 from cpreplicate.core.notify import Notify, named
 from cpreplicate.core.shard import WHOLE, Shard
+from cpreplicate.core.short_repr import short_repr
 from cpreplicate.errors import NotThere, Obstacle, Sealed, SourceBroken, UsageError, obstacle_of
 from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
 from cpreplicate.operations.jobs.job import Job, JobKey, is_standby, levels_of, marked
@@ -25,6 +27,7 @@ from cpreplicate.operations.sync.sync import sync
 from cpreplicate.runners import (
     ExecutionOptions,
     Runner,
+    RunnerStopped,
     SharedRunner,
     choose_runner,
     seconds_by_spark,
@@ -51,6 +54,7 @@ class FleetSettings:
     at_once: int = 16
 
 
+@short_repr("name", "outcome", "replica", "error")
 @dataclass(frozen=True)
 class JobReplication(JobResult[ReplicationOutcome]):
     """The result of one job: `planned` with `--dry-run`.
@@ -70,6 +74,7 @@ class JobReplication(JobResult[ReplicationOutcome]):
     replica: str = ""
 
 
+@short_repr("jobs", "exit_code", "seconds")
 @dataclass(frozen=True)
 class FleetReport(JobResults[JobReplication]):
     """The results of all jobs, in the order of the configuration.
@@ -219,8 +224,9 @@ class _Fleet:
         pool = ThreadPoolExecutor(self._settings.at_once, "job")
         try:
             shares = [SharedRunner(self.runner, self._levels[job.priority]) for job in jobs]
+            # in the context of the caller, whose cancellation ends them
             waiting = [
-                pool.submit(_one, job, share, self._notify)
+                pool.submit(copy_context().run, _one, job, share, self._notify)
                 for job, share in zip(jobs, shares, strict=True)
             ]
             return [future.result() for future in waiting]
@@ -265,6 +271,8 @@ class _Check:
         except NotThere as error:
             ended = _ended(job, "empty") if job.is_discovered else _failed(job, error)
             return _located(ended, job, sides)
+        except RunnerStopped:  # it concerns all of them
+            raise
         except Exception as error:  # noqa: BLE001  # it concerns this job only
             return _located(_failed(job, error), job, sides)
 
@@ -296,6 +304,8 @@ def _one(job: Job, runner: SharedRunner, notify: Notify) -> JobReplication:
     begin_job(job.name)
     try:
         report = sync(job.request, named(job.name, notify), runner)
+    except RunnerStopped:  # it concerns all of them
+        raise
     except Exception as error:  # noqa: BLE001  # it concerns this job only
         notify(f"{job.name}: {error}")
         return _failed(job, error)

@@ -19,6 +19,7 @@ from cpreplicate.core.ledger import MemberTable
 from cpreplicate.core.notify import Notify, silent
 from cpreplicate.core.path_columns import Numbers, Texts, chosen, rows_of, texts
 from cpreplicate.core.retention import Stated
+from cpreplicate.core.short_repr import short_repr
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_in
@@ -60,6 +61,7 @@ class Point:
     savepoint: str | None = None
 
 
+@short_repr("replica", "points", "derived", "bytes", "error")
 @dataclass(frozen=True)
 class ReplicaPoints:
     """The points of a replica, the newest first.
@@ -89,6 +91,7 @@ class ReplicaPoints:
         return self.points + self.derived
 
 
+@short_repr("replicas")
 @dataclass(frozen=True)
 class Points:
     """The points of several replicas, in the order in which these were given or are listed."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from cpreplicate.core.placement import job_root
 from cpreplicate.core.retention import Stated
 from cpreplicate.core.shard import WHOLE, Shard
+from cpreplicate.core.short_repr import short_repr
 from cpreplicate.operations.jobs.job import is_in_shard
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.kafka.positions import CheckpointPositions
@@ -26,6 +27,7 @@ class Orphans(NamedTuple):
     bytes: int
 
 
+@short_repr("observed.replica", "checkpoint", "unready")
 @dataclass(frozen=True)
 class ReplicaStatus:
     """What is known of a replica.
@@ -151,6 +153,7 @@ class ReplicaStatus:
         return lag is None or lag > limit
 
 
+@short_repr("replicas", "lagging")
 @dataclass(frozen=True)
 class FleetStatus:
     """The status of every replica that was asked for, at a time in seconds since the epoch.

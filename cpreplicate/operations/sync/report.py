@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.plan import Plan, Withdrawal
 from cpreplicate.core.restore import Restore
+from cpreplicate.core.short_repr import short_repr
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
 from cpreplicate.errors import CpreplicateError, KeepsLess, Refused, ReportRefused, TooManyDeletes
 from cpreplicate.operations.sync.plan.groups import Group
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
 _UNTOUCHED = re.compile(r"Nothing was (?:done|copied(?:, committed)?(?: or deleted)?)\b")
 
 
+@short_repr(
+    "plan.replica",
+    "plan.checkpoint",
+    "committed",
+    "plan.copies",
+    "plan.deletes",
+    "warnings",
+    "seconds",
+)
 @dataclass(frozen=True)
 class Report:
     """The result of a sync: its plan, and how far that was carried out.

@@ -25,14 +25,12 @@ class SyncSettings:
 
     `keep` is which checkpoints the replica holds: a number is that of the last ones. None states
     no policy: that of the replica holds. `keep_less` allows that it keeps less than another place
-    stated before. `lock_wait` is in seconds. `name` is that of the job, None if it is not known.
+    stated before. `name` is that of the job, None if it is not known.
     """
 
     paths: PathsMode = "auto"
     keep: Retention | int | None = None
     keep_less: bool = False
-    source_roots: Sequence[str] = ()
-    lock_wait: float = 0.0
     adopt: bool = False
     allow_older: bool = False
     check_content: bool = False
@@ -44,8 +42,9 @@ class SyncSettings:
 class SyncRequest(SyncSettings):
     """What to replicate and how: what `diff` and `sync` are asked for.
 
-    `stated_by` is what states the policy of `keep`. `repair`: the replica keeps the checkpoint
-    already, and gets what it lacks of it again; none is published or withdrawn.
+    `lock_wait` is in seconds. `stated_by` is what states the policy of `keep`. `repair`: the
+    replica keeps the checkpoint already, and gets what it lacks of it again; none is published or
+    withdrawn.
     `subsumption_wait`: if the source lacks files, its `_metadata` is looked for again after so many
     seconds, to distinguish a subsumed checkpoint from an incomplete one. While files are copied
     from a job's directory, newer checkpoints are looked for every `look_every` seconds. `follows`:
@@ -58,6 +57,8 @@ class SyncRequest(SyncSettings):
 
     source: str
     target_root: str
+    source_roots: Sequence[str] = ()
+    lock_wait: float = 0.0
     stated_by: StatedBy = field(default_factory=partial(stated_by, "the Python API"))
     remaps: tuple[uri.Remap, ...] = ()
     sides: Sides = field(default=Sides())

@@ -10,6 +10,7 @@ from cpreplicate.core import sizes
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Action, Cap, total
+from cpreplicate.core.short_repr import short_repr
 from cpreplicate.errors import TooManyDeletes
 from cpreplicate.operations.change.change import Change, opened, some
 from cpreplicate.operations.change.probe import refuse_held, try_opened
@@ -45,6 +46,7 @@ class SweepRequest:
     execution: ExecutionOptions = field(default=ExecutionOptions())
 
 
+@short_repr("replica", "done", "deletes", "bytes", "warnings", "refused")
 @dataclass(frozen=True)
 class Sweep:
     """The result of a sweep: what was found, and whether it was removed.

@@ -17,6 +17,7 @@ from cpreplicate.core.log_context import begin_checkpoint
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_columns import Numbers, chosen, directories, texts, without
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED, is_checkpoint, is_derived
+from cpreplicate.core.short_repr import short_repr
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
 from cpreplicate.operations.change.change import refuse_links
@@ -40,6 +41,9 @@ _NO_METADATA = Digest(0, 0)
 _DEFAULT = ExecutionOptions()
 
 
+@short_repr(
+    "replica", "checkpoint", "restorable", "files", "missing", "short", "corrupt", "outside"
+)
 @dataclass(frozen=True)
 class Verification:
     """The result of a verification.
@@ -82,6 +86,7 @@ class Verification:
         return not (lacking or (self.uncompared and not self.died))
 
 
+@short_repr("restorable", "checkpoints")
 @dataclass(frozen=True)
 class Verifications:
     """The results of a verification of several checkpoints of a replica, in the order asked for."""
