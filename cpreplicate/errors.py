@@ -118,6 +118,10 @@ class NotAtKafka(ReportRefused):
     """No checkpoint can be restored at a Kafka as it is; `report` has what is in the way."""
 
 
+class PartFilesMissing(ReportRefused):
+    """A checkpoint needs part files that were not found; `report` has them."""
+
+
 class Cancelled(CpreplicateError):
     """A program that uses `cpreplicate.api` cancelled what it had begun."""
 

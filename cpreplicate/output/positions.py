@@ -1,12 +1,13 @@
-"""Positions in sources and pending transactions, as parts of other results."""
+"""Positions in sources, pending transactions and part files, as parts of other results."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cpreplicate.core.positions.model import PendingTransaction, Position
+from cpreplicate.core.positions.model import PartFile, PendingTransaction, Position, Unread
 from cpreplicate.core.positions.summary import TopicSummary, by_topic
+from cpreplicate.operations.kafka.part_files import place_of, warnings_of
 from cpreplicate.output.text import lines, table
 
 if TYPE_CHECKING:
@@ -15,15 +16,19 @@ if TYPE_CHECKING:
 _TOPICS = ("source", "topic", "partitions", "smallest", "largest", "no offset yet")
 _EVERY = ("source", "topic", "partition", "position", "ends at")
 _PENDING = ("sink", "pending transaction", "producer", "epoch", "checkpoint")
+_FILES = ("sink", "part file", "state", "bytes", "becomes")
 _SHOWN = 3  # transactions without --positions
 
 
-def parts_of(of: CheckpointPositions | None) -> list[str]:
-    """Return the parts of a text that show what a checkpoint holds: none for what is absent."""
-    return [part for part in _parts(of) if part] if of is not None else []
+def parts_of(of: CheckpointPositions | None, warns: bool = True) -> list[str]:
+    """Return the parts of a text that show what a checkpoint holds: none for what is absent.
+
+    `warns`: it is also said what part files mean for a restored job.
+    """
+    return [part for part in _parts(of, warns) if part] if of is not None else []
 
 
-def _parts(of: CheckpointPositions) -> Iterator[str]:
+def _parts(of: CheckpointPositions, warns: bool) -> Iterator[str]:
     found, names = of.found, of.names
     if found.positions:
         yield table(_TOPICS, [_topic_row(topic, names) for topic in by_topic(found.positions)])
@@ -33,10 +38,25 @@ def _parts(of: CheckpointPositions) -> Iterator[str]:
         yield table(_PENDING, [_pending_row(each, names) for each in found.pending])
     if found.pending:
         yield lines([_of_pending(found.pending, names)])
-    yield lines(
-        f"positions of {names.get(each.operator, each.operator)} are not known: {each.reason}"
-        for each in found.unread
-    )
+    if found.part_files and of.is_listed:
+        yield table(_FILES, [_file_row(each, names) for each in found.part_files])
+    if warns:
+        yield lines(warnings_of(of))
+    yield lines(unread_line(each, names) for each in found.unread)
+
+
+def unread_line(of: Unread, names: Mapping[str, str]) -> str:
+    """Return that the state of an operator was not read, and why."""
+    name = names.get(of.operator, of.operator)
+    if of.is_of_files:
+        return f"files that the state of {name} may name are not known: {of.reason}"
+    return f"positions of {name} are not known: {of.reason}"
+
+
+def _file_row(of: PartFile, names: Mapping[str, str]) -> tuple[str, ...]:
+    place = place_of(of) if of.upload is None else f"{place_of(of)} (upload {of.upload})"
+    target = of.target if of.path is not None and of.is_needed else ""
+    return (names.get(of.operator, of.operator), place, of.kind, str(of.length), target)
 
 
 def _topic_row(topic: TopicSummary, names: Mapping[str, str]) -> tuple[str, ...]:
@@ -88,11 +108,13 @@ def _of_pending(pending: Sequence[PendingTransaction], names: Mapping[str, str])
 def fields(of: CheckpointPositions | None) -> dict[str, Any]:
     """Return the JSON fields of what a checkpoint holds; `positions` only where all are listed."""
     if of is None:
-        return {"topics": None, "positions": None, "pending": None, "positions_unread": None}
+        names = ("topics", "positions", "pending", "positions_unread", "part_files")
+        return dict.fromkeys(names)
     found = of.found
     return {
         "topics": [topic._asdict() for topic in by_topic(found.positions)],
         "positions": [each._asdict() for each in found.positions] if of.is_listed else None,
         "pending": [each._asdict() for each in found.pending],
         "positions_unread": [each._asdict() for each in found.unread],
+        "part_files": [each._asdict() for each in found.part_files],
     }

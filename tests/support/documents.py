@@ -20,7 +20,11 @@ from cpreplicate.cli.commands.replication import cli
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 _VARIANTS = {  # options with which a command prints another document
-    "inspect": {"--to": "references-file", "--refs": "references"},
+    "inspect": {
+        "--to": "references-file",
+        "--refs": "references",
+        "--with-files": "part-files",
+    },
     "promote": {"--all": "promote-all"},
     "unseal": {"--all": "unseal-all"},
     "forget": {"--all": "forget-all"},
@@ -62,6 +66,8 @@ def _name(words: Sequence[str], document: Any) -> str:
     command = next(word for word in words if word in cli.commands)
     if command == "promote" and isinstance(document, dict) and document.get("promoted") is False:
         return "promote-refused" if "verification" not in document else command
+    if command == "promote" and isinstance(document, dict) and "unread" in document:
+        return "part-files"  # those that are missing
     variants = _VARIANTS.get(command, {})
     known = (name for word, name in variants.items() if word in words)
     return next(known, _NAMES.get(command, command))

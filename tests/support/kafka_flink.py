@@ -21,8 +21,8 @@ from tests.support.waiting import PATIENCE
 PROJECT = Path(__file__).resolve().parent.parent / "kafka" / "job"
 CONNECTORS = {"3": "1.20.5 and 3.4.0", "4": "2.0.1 and 4.0.1", "5": "2.2.1 and 5.0.0"}
 _OPENED = ("lang", "util", "util.concurrent", "nio", "net")
-_JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-_JVM += [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED]
+JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+JVM += [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in _OPENED]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class KafkaJob:
 
     def _events(self, program: str, words: Sequence[str]) -> list[dict[str, Any]]:
         classes = f"{self._target}/classes:{(self._target / 'classpath').read_text()}"
-        command = ["java", *_JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+        command = ["java", *JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
         done = subprocess.run(
             [*command, "-cp", classes, f"cpreplicate.{program}", *words],
             stdin=subprocess.DEVNULL,

@@ -39,6 +39,7 @@ RUN = (
     "docs/monitoring.md",
     "docs/operations.md",
     "docs/packs.md",
+    "docs/part-files.md",
     "docs/storage.md",
     "docs/tutorial.md",
     "docs/upgrades.md",

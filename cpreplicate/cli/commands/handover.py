@@ -60,6 +60,7 @@ _NOT_WITH_ALL = (
         *upkeep_options.PROMOTE_ALL,
         *upkeep_options.ASKED_FLINK,
         *upkeep_options.CHECKED_KAFKA,
+        upkeep_options.LOOKED_FOR_FILES,
         *options.CONTENT,
         *options.CHANGE,
         *options.OF_SOURCE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +16,9 @@ from cpreplicate.cli.running.requests import source_side, start_narration
 from cpreplicate.cli.running.results import show_read
 
 if TYPE_CHECKING:
+    from cpreplicate.core.uri import Remap
     from cpreplicate.operations.inspect.references import References
+    from cpreplicate.storage import Side
 
 
 @cli.command(
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         options.TO,
         options.STAT,
         options.POSITIONS,
+        options.WITH_FILES,
         options.REMAP,
         *options.OF_SOURCE,
         *options.ACCESS,
@@ -50,6 +53,7 @@ def inspect(
     to: str | None,
     with_stat: bool,
     with_positions: bool,
+    with_files: bool,
     output: Any,
     **values: Any,
 ) -> int:
@@ -63,7 +67,13 @@ def inspect(
 
     start_narration(values)
     _refuse_together(
-        {"--refs": refs, "--positions": with_positions, "--stat": with_stat, "LATER": later}
+        {
+            "--refs": refs,
+            "--positions": with_positions,
+            "--stat": with_stat,
+            "--with-files": with_files,
+            "LATER": later,
+        }
     )
     if to is not None and not refs:
         raise click.UsageError("--to needs --refs")
@@ -73,6 +83,8 @@ def inspect(
         if values["report_file"] is not None:
             raise click.UsageError("--report is of one checkpoint, and LATER is a second one")
         return show_read(operation.compare(checkpoint, later, side, remaps), output)
+    if with_files:
+        return _show_needed_files(checkpoint, side, remaps, values["report_file"], output)
     page, found = None, None
     if values["report_file"] is not None:
         found = handle_columns(checkpoint, side, remaps)
@@ -85,6 +97,16 @@ def inspect(
         return show_read(found.inspection, output, page=page)
     inspection = operation.inspect(checkpoint, side, remaps, with_positions, with_stat)
     return show_read(inspection, output, page=page)
+
+
+def _show_needed_files(
+    checkpoint: str, side: Side, remaps: Sequence[Remap], report: str | None, output: Any
+) -> int:
+    from cpreplicate.operations.kafka.part_files import needed_files
+
+    if report is not None:
+        raise click.UsageError("--report is of a checkpoint, and --with-files lists other files")
+    return show_read(needed_files(checkpoint, side, remaps), output)
 
 
 def _written(references: References, to: str | None) -> object:

@@ -60,7 +60,8 @@ def rebase(
 ) -> int:
     """Write a checkpoint of its own beside those of a replica, for a job that starts elsewhere.
 
-    It holds other positions, topics or servers, or no pending transactions, each only if asked for.
+    It holds other positions, topics or servers, or no pending transactions and part files, each
+    only if asked for.
     The checkpoints of the replica stay as they are, and a sealed replica stays sealed. Flink
     restores the new one as it does the one that it was derived from.
     """
@@ -75,7 +76,11 @@ def rebase(
         forgotten = operation.forget(root, forget, side, dry_run, lock_wait, notify)
         return show_change(forgotten, output)
     at = None if kafka is None else cluster(kafka, kafka_conf, "", values["retry_for"])
-    own = {"choice": _choice(positions, at), "by": _by(positions), "kafka": at}
+    own = {
+        "choice": _choice(positions, at),
+        "by": _by(positions),
+        "kafka": at,
+    }
     request = build(operation.RebaseRequest, values, replica=root, side=side, **own)
     report = operation.rebase(request, notify)
     return show_change(report, output, is_dry_run=request.dry_run)
@@ -161,9 +166,11 @@ def asked_kafka(values: dict[str, Any]) -> KafkaAsked | None:
 
     servers, conf, is_same = values["kafka"], values["kafka_conf"], values.get("same_kafka", False)
     not_read = frozenset(values.get("not_read", ()))
-    if servers is None and not (conf or is_same or not_read):
+    if servers is None and not (conf or is_same):
+        if not_read and not values.get("with_files"):
+            raise UsageError("--not-read needs --kafka HOST:PORT or --with-files: what is asked")
         return None
-    needed_for = "--same-kafka" if is_same else "--not-read" if not_read else "--kafka-conf"
+    needed_for = "--same-kafka" if is_same else "--kafka-conf"
     at = cluster(servers, conf, needed_for, values["retry_for"])
     return KafkaAsked(at, conf, is_same, not_read)
 

@@ -351,9 +351,14 @@ STAT = basic(
 )
 POSITIONS = basic(
     "positions",
-    "List each position in Kafka and each pending transaction of a sink, also those in small files"
-    " that the _metadata names.",
+    "List each position in Kafka, and each pending transaction and part file of a sink, also those"
+    " in small files that the _metadata names.",
     fills="with_positions",
+)
+WITH_FILES = basic(
+    "with-files",
+    "List the part files that sinks need outside of the checkpoint instead, one a line with its"
+    " bytes and whether it is there.",
 )
 EXIT_CODE = basic("exit-code", "Exit with 20 if there is anything to do.")
 INTERVAL = basic("interval", "How often to look for a new checkpoint.", kinds.PAUSE, default="10s")

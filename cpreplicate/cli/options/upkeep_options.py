@@ -221,7 +221,8 @@ SAME_KAFKA = storage(
 )
 NOT_READ = storage(
     "not-read",
-    "Take the state of an operator, by id or name, as it is where it cannot be read. Repeatable.",
+    "Take the state of an operator, by id or name, as it is: it cannot be read, or its part files"
+    " are elsewhere. Repeatable.",
     kinds.LINE,
     metavar="OPERATOR",
     is_multiple=True,
@@ -233,6 +234,11 @@ CHECKED_KAFKA = (
     ),
     SAME_KAFKA,
     NOT_READ,
+)
+LOOKED_FOR_FILES = basic(
+    "with-files",
+    "Look for the part files that sinks need outside of the checkpoint, where its state names them."
+    " Exit with 6 if one is missing.",
 )
 DIAGNOSED_KAFKA = (
     *kafka_to(
@@ -279,10 +285,12 @@ REBASE = (
     ),
     basic(
         "drop-pending",
-        "Leave out the pending transactions of sinks, which another Kafka does not know. Their"
-        " output may then never have been committed.",
+        "Leave out the pending transactions of sinks, which another Kafka does not know, and the"
+        " part files of sinks. Their output may then never have been committed, and what is in part"
+        " files in progress is missing.",
         fills="drops_pending",
     ),
+    NOT_READ,
     basic(
         "forget",
         "Remove the derived checkpoint rebased/NAME instead, and the files that only it needs.",

@@ -15,6 +15,7 @@ from cpreplicate.core.metadata.window import read_fully
 from cpreplicate.errors import MetadataError
 
 _CHUNK = 4 << 20  # bytes
+_COUNT = 4  # bytes of the number of offsets
 _INLINE_HEAD = 7  # bytes of an inline handle beside its name and content: type and two lengths
 
 
@@ -26,9 +27,13 @@ class Edit(NamedTuple):
     new: bytes
 
 
-def offsets_edit(place: int, offsets: tuple[int, ...]) -> Edit:
-    """Return the edit of the offsets of a list state, which are as many as they were."""
-    return Edit(place, place + 8 * len(offsets), struct.pack(f">{len(offsets)}q", *offsets))
+def offsets_edit(place: int, former: int, offsets: tuple[int, ...]) -> Edit:
+    """Return the edit of the offsets of a list state, whose `former` ones begin at `place`.
+
+    Their number stands in front of them.
+    """
+    new = struct.pack(f">i{len(offsets)}q", len(offsets), *offsets)
+    return Edit(place - _COUNT, place + 8 * former, new)
 
 
 def inline_edit(start: int, end: int, former: int, content: bytes) -> Edit:

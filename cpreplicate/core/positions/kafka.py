@@ -3,8 +3,8 @@
 Nothing in a checkpoint names the connector. A split is one of `KafkaSource` if its version is 0,
 its bytes are used up exactly, and its topic has a valid name; one of `DynamicKafkaSource` has
 version 1 and the id of a cluster in front. The order of fields is that of
-`KafkaPartitionSplitSerializer`, `KafkaSourceEnumStateSerializer`, `DynamicKafkaSource…Serializer`,
-`CommittableCollectorSerializer` and `KafkaCommittableSerializer`.
+`KafkaPartitionSplitSerializer`, `KafkaSourceEnumStateSerializer`, `DynamicKafkaSource…Serializer`
+and `KafkaCommittableSerializer`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from cpreplicate.core.positions.model import (
     SourceState,
     Unreadable,
 )
+from cpreplicate.core.positions.sinks.committables import COMMITTER, Committable, committables
 from cpreplicate.core.positions.topics import is_topic
 
-READERS, COMMITTER = "SourceReaderState", "streaming_committer_raw_states"
+READERS = "SourceReaderState"
 _MARKERS: dict[int, Marker] = {-1: "latest", -2: "earliest", -3: "committed"}
 _STOP_MARKERS: dict[int, Marker] = {-1: "latest", -3: "committed"}
 _NO_STOP = -(1 << 63)
 KAFKA, DYNAMIC = 0, 1  # versions of a split
 ASSIGNED, UNASSIGNED = 0, 1
-COLLECTOR_MAGIC = 0xB91F252C
-_PENDING_STATES = (0, 1)  # received, retry; 2 failed and 3 committed are not committed again
 
 
 class Split(NamedTuple):
@@ -279,79 +278,22 @@ def _committer(state: SourceState) -> Positions | None:
     """Return the pending transactions of a sink, or None if there is none or it is not Kafka's."""
     pending: list[PendingTransaction] = []
     for element in state.elements[COMMITTER]:
-        try:
-            pending += _committables(state.operator, element)
-        except _AnotherSink:
-            return None
+        for each in committables(element):
+            try:
+                transaction = _transaction(state.operator, each)
+            except Unreadable:
+                return None  # the committables are those of another connector
+            pending += [transaction] if each.is_pending else []
     return Positions(pending=tuple(pending)) if pending else None
 
 
-class _AnotherSink(Exception):
-    """The committables are those of another connector."""
-
-
-def _committables(operator: str, element: bytes) -> Iterator[PendingTransaction]:
-    version, content = datum(element)
-    if version != 2:
-        raise Unreadable(f"version {version} of committables is not known")
-    fields = Fields(content)
-    if fields.i32() & 0xFFFFFFFF != COLLECTOR_MAGIC:
-        raise Unreadable("the magic number of committables is missing")
-    _, managers = _list(fields)
+def _transaction(operator: str, of: Committable) -> PendingTransaction:
+    """Read a committable of the Kafka sink. Raises `Unreadable` if it is of another one."""
+    fields = Fields(of.data)
+    if of.version != 1:
+        raise Unreadable("a version that is not known")
+    epoch, producer, name = fields.i16(), fields.i64(), fields.utf()
     fields.end()
-    for manager in managers:
-        yield from _of_checkpoint(operator, Fields(manager))
-
-
-def _list(fields: Fields) -> tuple[int, list[bytes]]:
-    """Read what `SimpleVersionedSerialization.writeVersionAndSerializeList` wrote."""
-    version = fields.i32()
-    return version, [fields.block() for _ in range(fields.count(4))]
-
-
-def _of_checkpoint(operator: str, fields: Fields) -> Iterator[PendingTransaction]:
-    """Yield the pending transactions of one checkpoint, of all subtasks of a sink."""
-    checkpoint = fields.i64()
-    fields.i32()  # the number of subtasks
-    version, subtasks = _list(fields)
-    fields.end()
-    if version not in (1, 2):
-        raise Unreadable(f"version {version} of a subtask's committables is not known")
-    for subtask in subtasks:
-        inner = Fields(subtask)
-        inner.i32()  # its number
-        _, requests = _list(inner)
-        inner.take(4 * (3 if version == 1 else 2))  # how many there were, and are left
-        inner.end()
-        for request in requests:
-            yield from _request(operator, checkpoint, Fields(request))
-
-
-def _request(operator: str, checkpoint: int, fields: Fields) -> Iterator[PendingTransaction]:
-    """Yield the transaction of a request to commit, unless that has ended."""
-    version, committable = fields.i32(), fields.block()
-    fields.i32()  # retries
-    state = fields.i32()
-    fields.end()
-    if state not in range(4):
-        raise Unreadable(f"a state {state} of a committable is not known")
-    transaction = _transaction(operator, checkpoint, version, committable)
-    if state in _PENDING_STATES:
-        yield transaction
-
-
-def _transaction(
-    operator: str, checkpoint: int, version: int, committable: bytes
-) -> PendingTransaction:
-    """Read a committable of the Kafka sink. Raises `_AnotherSink` if it is of another one."""
-    fields = Fields(committable)
-    try:
-        if version != 1:
-            raise Unreadable("a version that is not known")
-        epoch, producer, name = fields.i16(), fields.i64(), fields.utf()
-        fields.end()
-        if producer < 0 or epoch < 0 or not name:
-            raise Unreadable("a producer that cannot be one")
-    except Unreadable as error:
-        raise _AnotherSink from error
-    return PendingTransaction(operator, name, producer, epoch, checkpoint)
+    if producer < 0 or epoch < 0 or not name:
+        raise Unreadable("a producer that cannot be one")
+    return PendingTransaction(operator, name, producer, epoch, of.checkpoint)

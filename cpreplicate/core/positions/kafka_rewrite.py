@@ -14,8 +14,6 @@ from cpreplicate.core.metadata.mutf8 import utf
 from cpreplicate.core.positions import kafka_legacy
 from cpreplicate.core.positions.fields import Fields, block, flag, i32, i64
 from cpreplicate.core.positions.kafka import (
-    COLLECTOR_MAGIC,
-    COMMITTER,
     KAFKA,
     READERS,
     UNASSIGNED,
@@ -29,6 +27,7 @@ from cpreplicate.core.positions.kafka import (
 )
 from cpreplicate.core.positions.list_states import datum
 from cpreplicate.core.positions.model import Position, Positions, SourceState, Unreadable
+from cpreplicate.core.positions.sinks.committables import COMMITTER, emptied
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,8 @@ class Changes:
 
     `topics` maps old names to new ones. `offset` returns the new start offset of a split, which has
     its new topic, or None if it stays. `servers` are the new ones of clusters of a
-    DynamicKafkaSource, by their id.
+    DynamicKafkaSource, by their id. `drops_pending`: pending transactions are left out, and part
+    files of sinks.
     """
 
     topics: Mapping[str, str] = field(default_factory=dict)
@@ -47,10 +47,14 @@ class Changes:
 
 
 class Rewritten(NamedTuple):
-    """The states of one operator as they are to be written; what is absent stays as it was."""
+    """The states of one operator as they are to be written; what is absent stays as it was.
+
+    The lists in `emptied` have no element any more.
+    """
 
     elements: Mapping[str, tuple[bytes, ...]]
     coordinator: bytes | None
+    emptied: frozenset[str] = frozenset()
 
 
 def rewritten(state: SourceState, changes: Changes) -> Rewritten:
@@ -117,11 +121,7 @@ def _meant(position: Position, changes: Changes) -> Position:
 def _committer(state: SourceState, found: Positions, changes: Changes) -> Rewritten:
     if not (found.pending and changes.drops_pending):
         return Rewritten({}, None)
-    return Rewritten({COMMITTER: (_NO_COMMITTABLES,) * len(state.elements[COMMITTER])}, None)
-
-
-# what `CommittableCollectorSerializer` writes of a collector that holds no checkpoint
-_NO_COMMITTABLES = i32(2) + block(COLLECTOR_MAGIC.to_bytes(4, "big") + i32(1, 0))
+    return Rewritten({COMMITTER: tuple(map(emptied, state.elements[COMMITTER]))}, None)
 
 
 def _source(state: SourceState, changes: Changes) -> Rewritten:

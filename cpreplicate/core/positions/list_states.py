@@ -127,13 +127,15 @@ def rebuilt(
     offsets: Mapping[str, Sequence[int]],
     replaced: Mapping[str, Sequence[bytes]],
     raw: Collection[str] = (),
+    emptied: Collection[str] = (),
 ) -> Rebuilt:
     """Return a stream in which the elements of some lists are replaced, one for one.
 
-    `offsets` are those of all lists of the stream. Lists in `raw` are read by `raw_elements`. The
-    new stream is not compressed. All else is as it was. Raises `Unreadable` as `elements`.
+    `offsets` are those of all lists of the stream. Lists in `raw` are read by `raw_elements`, and
+    those in `emptied` have no element any more. The new stream is not compressed. All else is as it
+    was. Raises `Unreadable` as `elements`.
     """
-    if replaced.keys() <= set(raw):
+    if emptied or replaced.keys() <= set(raw):
         head, start, is_compressed = raw_head(stream, offsets)
     else:
         fields = Fields(stream)
@@ -145,6 +147,8 @@ def rebuilt(
     moved: dict[str, list[int]] = {name: [] for name in offsets}
     for place in _pieces(stream, start, offsets):
         piece = first_bytes(place.piece, 0, MOST_BYTES) if is_compressed else place.piece
+        if place.name in emptied:
+            continue
         if place.name is not None:
             moved[place.name].append(len(head) + len(out))
             if place.name in replaced:

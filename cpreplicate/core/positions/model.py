@@ -1,4 +1,4 @@
-"""Positions and pending transactions, and what a decoder of them takes and returns."""
+"""Positions, pending transactions and part files, and what a decoder of them takes and returns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 Marker = Literal["earliest", "latest", "committed"]
+FileKind = Literal["in-progress", "pending", "to-remove", "bucket"]
 
 
 class Unreadable(ValueError):
@@ -52,25 +53,55 @@ class PendingTransaction(NamedTuple):
     checkpoint: int | None
 
 
+class PartFile(NamedTuple):
+    """A file outside of the checkpoint that the state of a sink of files names.
+
+    A restored job goes on with one that is `in-progress`, commits a `pending` one, and removes one
+    `to-remove`, where it is there. `path` is where it is until it is committed, and `target` behind
+    that; its first `length` bytes are what the checkpoint counts on. One in an object store is a
+    multipart `upload`, and `path` an object with its last bytes, None if there is none. A `bucket`
+    is a directory without such a file, to which the restored job writes.
+    """
+
+    operator: str
+    kind: FileKind
+    target: str
+    path: str | None
+    length: int
+    upload: str | None = None
+    checkpoint: int | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether records are missing without it."""
+        return self.kind in ("in-progress", "pending")
+
+
 class Unread(NamedTuple):
     """A state of an operator that holds positions or transactions, and why it was not read.
 
     `is_obstacle`: it may hold positions in Kafka. Else it is of another kind of source, or holds no
-    position at all, and the restored job begins where its initializer says.
+    position at all, and the restored job begins where its initializer says. `is_of_files`: it is of
+    a sink, and may name files outside of the checkpoint.
     """
 
     operator: str
     reason: str
     is_obstacle: bool = True
+    is_of_files: bool = False
 
 
 @dataclass(frozen=True)
 class Positions:
-    """The positions and pending transactions of a checkpoint, and what could not be read."""
+    """The positions, pending transactions and part files of a checkpoint.
+
+    `unread` is what could not be read.
+    """
 
     positions: tuple[Position, ...] = ()
     pending: tuple[PendingTransaction, ...] = ()
     unread: tuple[Unread, ...] = ()
+    part_files: tuple[PartFile, ...] = ()
 
     @classmethod
     def joined(cls, parts: Iterable[Positions]) -> Positions:
@@ -80,6 +111,7 @@ class Positions:
             tuple(row for part in every for row in part.positions),
             tuple(row for part in every for row in part.pending),
             tuple(row for part in every for row in part.unread),
+            tuple(row for part in every for row in part.part_files),
         )
 
 

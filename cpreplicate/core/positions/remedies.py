@@ -48,7 +48,7 @@ def renamed(held: Positions, topics: Mapping[str, str]) -> Positions:
         position._replace(topic=topics.get(position.topic, position.topic))
         for position in held.positions
     )
-    return Positions(tuple(positions), held.pending, held.unread)
+    return replace(held, positions=tuple(positions))
 
 
 def remedy(

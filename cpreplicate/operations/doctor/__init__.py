@@ -40,6 +40,7 @@ _CHECKS: tuple[Check[Case], ...] = (
     Check("plan", target.check_plan, ("source checkpoint", "places"), _OTHER_PLACE),
     Check("lease", target.check_lease, ("places",)),
     Check("source files", source.check_files, ("source checkpoint",)),
+    Check("part files", source.check_part_files, ("source checkpoint",)),
     Check("target write", target.check_write, ("places",)),
     Check("target clock", target.check_clock, ("target write",)),
     Check("target space", target.check_space, ("target reach",)),

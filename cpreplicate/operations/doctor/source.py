@@ -6,9 +6,12 @@ import time
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import METADATA
+from cpreplicate.core.positions.model import Positions
 from cpreplicate.operations.change.probe import ahead
 from cpreplicate.operations.doctor.case import Case, source_of
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, warning
+from cpreplicate.operations.kafka import part_files
+from cpreplicate.operations.kafka.positions import positions_of
 from cpreplicate.operations.sync.source.state import SourceState, read_source
 from cpreplicate.protocol import json_files
 from cpreplicate.storage import DamagedFile, Storage, Transient, questions
@@ -16,6 +19,10 @@ from cpreplicate.storage import DamagedFile, Storage, Transient, questions
 CLOCKS_DIFFER = 5.0  # seconds after which a difference of clocks is a warning
 _COPIES_FAIL = 3
 _INCOMPLETE = 10
+_PART_FILES = (
+    "Copy what `cpreplicate inspect --with-files` lists before a job starts elsewhere, or derive a"
+    " checkpoint without it by `cpreplicate rebase --drop-pending`"
+)
 _READABLE = "Grant the user of this run, and of the executors, the right to read the source's files"
 
 
@@ -25,6 +32,19 @@ def check_checkpoint(subject: Case) -> Result:
     files = len(state.needed.paths)
     version = state.file.metadata.version
     return Result(f"{state.source.checkpoint}, metadata v{version}, references {files} files")
+
+
+def check_part_files(subject: Case) -> Result:
+    """Check whether the state names files outside of the checkpoint, which no sync copies."""
+    state = subject.source_state
+    assert state is not None
+    found = positions_of(state.file, subject.request.sides.source, subject.request.remaps, False)
+    held = Positions() if found is None else found.found
+    texts = list(part_files.warnings_of(found))
+    texts += [each.reason for each in held.unread if each.is_of_files]
+    if not texts:
+        return Result("the state names no file outside of the checkpoint")
+    return warning("; ".join(texts), _PART_FILES)
 
 
 def check_files(subject: Case) -> Result:

@@ -24,6 +24,7 @@ from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.handover import as_of
 from cpreplicate.operations.handover.ended import may_have_gone_further, refuse_to_go_back
 from cpreplicate.operations.kafka import check as kafka_check
+from cpreplicate.operations.kafka import part_files
 from cpreplicate.operations.kafka.check import KafkaAsked, KafkaCheck
 from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_in, positions_of
 from cpreplicate.operations.replicas.source_look import (
@@ -57,14 +58,16 @@ class PromoteRequest:
 
     `as_of`: the newest one that was completed at or before this time, in seconds since the epoch.
     With `dry_run`, everything is checked and tried, and nothing is changed. `with_positions`:
-    positions are also read from small files that hold some. With `kafka`, the newest checkpoint is
-    the newest one that a job can go on from at that Kafka, and one that is named must be such a
-    checkpoint. By the side `source`, the source that the replica records is asked how far it is
-    ahead, unless that was `seen` before. More than `max_lag` seconds are refused, unless the
-    replica is promoted already: its job is started all the same. So is a source that holds no
-    checkpoint any more, without `allow_older` or a checkpoint that is asked for. The JobManagers
-    `clusters` are asked then for the savepoint with which its job was stopped. `is_synced`: the
-    caller has just replicated into it, so it is a replica, and is examined under the lease only.
+    positions are also read from small files that hold some. `with_files`: the part files of sinks
+    are looked for, but not those of the operators `not_read`, by id or name. With `kafka`, the
+    newest checkpoint is the newest one that a job can go on from at that Kafka, and one that is
+    named must be such a checkpoint. By the side `source`, the source that the replica records is
+    asked how far it is ahead, unless that was `seen` before. More than `max_lag` seconds are
+    refused, unless the replica is promoted already: its job is started all the same. So is a source
+    that holds no checkpoint any more, without `allow_older` or a checkpoint that is asked for. The
+    JobManagers `clusters` are asked then for the savepoint with which its job was stopped.
+    `is_synced`: the caller has just replicated into it, so it is a replica, and is examined under
+    the lease only.
     """
 
     replica: str
@@ -76,6 +79,8 @@ class PromoteRequest:
     as_of: float | None = None
     dry_run: bool = False
     with_positions: bool = False
+    with_files: bool = False
+    not_read: tuple[str, ...] = ()
     kafka: KafkaAsked | None = None
     source: Side | None = None
     seen: SourceSeen | None = None
@@ -96,7 +101,8 @@ class Promotion:
     """A sealed replica and how a job is started from it; with `is_dry_run`, what would be.
 
     `starting` is None if the replica cannot be restored; then it was left as it was. `sealed` is
-    None if it is not. `warnings` are about its packs, files of others in it, and its Kafka. `kafka`
+    None if it is not. `warnings` are about its part files, its packs, files of others in it, and
+    its Kafka. `kafka`
     is which checkpoints were checked there before this one was chosen. `behind` is how far its
     source was ahead.
     """
@@ -121,8 +127,8 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
     """Verify a replica, rewrite it to absolute paths, and seal it.
 
     A replica that is sealed already is verified again, and the same result is returned. Raises
-    `NotAtKafka` and `Lagging` before anything is changed, and `Refused` if the checkpoint that a
-    sealed one was promoted with is not there any more.
+    `NotAtKafka`, `PartFilesMissing` and `Lagging` before anything is changed, and `Refused` if the
+    checkpoint that a sealed one was promoted with is not there any more.
     """
     replica = Replica(request.replica, request.side)
     before = None
@@ -148,6 +154,8 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
         if state is not None:
             _refuse_to_go_back(found, replica, request)
             _refuse_lagging(found, request.max_lag)
+        if request.with_files:
+            part_files.refuse_missing(replica, found.checkpoint, request.not_read)
         if held is None:
             _try(replica, state, found.checkpoint)
         elif state is not None:
@@ -253,13 +261,18 @@ def _with_start(
     name, (file, made) = found.checkpoint, sealed
     # the time of the seal: the same for the same promotion, another one after it was unsealed
     nonce = int(made.modified) if made is not None else NEVER_SEALED
-    warnings = (*_of_packs(replica, file.metadata), *as_of.warnings_of_newer(replica, state, name))
+    positions = positions_of(file, replica.side, is_listed=request.with_positions)
+    warnings = (
+        *part_files.warnings_of(positions),
+        *_of_packs(replica, file.metadata),
+        *as_of.warnings_of_newer(replica, state, name),
+    )
     return replace(
         found,
         starting=starting(file.metadata, replica.uri_of(name), nonce),
         sealed=None if made is None else made.described,
         warnings=(*found.warnings, *warnings),
-        positions=positions_of(file, replica.side, is_listed=request.with_positions),
+        positions=positions,
     )
 
 

@@ -44,7 +44,8 @@ class PromoteAllRequest:
     source is seen to be ahead by more than `max_lag` seconds is left as it is, unless it was
     promoted before. If the source does not answer, one that is that much older than the newest of
     all is listed first, or with `skip_lagging` left as it is, too. With `kafka`, of each replica
-    the newest checkpoint is promoted that its job can go on from there. A replica whose source
+    the newest checkpoint is promoted that its job can go on from there, and `with_files`, part
+    files are looked for, as of `PromoteRequest`. A replica whose source
     holds no checkpoint any more fails without `allow_older`: then `clusters` are asked, as of
     `PromoteRequest`. With `dry_run` nothing is changed.
     """
@@ -57,6 +58,8 @@ class PromoteAllRequest:
     lock_wait: float = 0.0
     sides: Sides = field(default=Sides())
     kafka: KafkaAsked | None = None
+    with_files: bool = False
+    not_read: tuple[str, ...] = ()
     allow_older: bool = False
     clusters: tuple[FlinkRest, ...] = ()
 
@@ -157,6 +160,8 @@ def _promoted(job: JobPromotion, request: PromoteAllRequest, notify: Notify) -> 
         side=request.sides.target,
         dry_run=request.dry_run,
         kafka=request.kafka,
+        with_files=request.with_files,
+        not_read=request.not_read,
         source=request.sides.source,
         seen=job.seen,
         allow_older=request.allow_older,

@@ -13,6 +13,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import Uris
 from cpreplicate.core.metadata.operator_states import CoordinatorState, ListStates, operator_states
 from cpreplicate.core.positions import kafka_legacy
+from cpreplicate.core.positions.fields import Fields
 from cpreplicate.core.positions.list_states import (
     MOST_BYTES,
     elements,
@@ -20,6 +21,7 @@ from cpreplicate.core.positions.list_states import (
     raw_head,
 )
 from cpreplicate.core.positions.model import SourceState, Unreadable
+from cpreplicate.core.positions.sinks import part_files
 from cpreplicate.protocol.source import MetadataFile
 from cpreplicate.runners import ExecutionOptions, choose_runner
 from cpreplicate.storage import Side, Sides
@@ -87,9 +89,11 @@ class _Gathered:
         self, states: ListStates, stream: bytes, name: str, offsets: tuple[int, ...]
     ) -> Iterator[bytes]:
         """Return the elements of one list. Those of legacy connectors have other serializers."""
+        every = {each: places or () for each, places in states.offsets.items()}
+        if name in part_files.BYTES:
+            return (Fields(each).block() for each in raw_elements(stream, every, name))
         if name not in kafka_legacy.LISTS:
             return elements(stream, offsets)
-        every = {each: places or () for each, places in states.offsets.items()}
         kafka_legacy.refuse_others(name, raw_head(stream, every)[0])
         return raw_elements(stream, every, name)
 

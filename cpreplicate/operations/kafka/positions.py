@@ -1,4 +1,4 @@
-"""Positions in sources and pending transactions of sinks, as a checkpoint holds them.
+"""Positions in sources, and pending transactions and part files of sinks, as a checkpoint has them.
 
 They are in the `_metadata`, or in small files that it names. Decoders of other connectors than
 Kafka's are found by the entry point `cpreplicate.positions`.
@@ -23,6 +23,8 @@ from cpreplicate.core.positions.model import (
     Unread,
     Unreadable,
 )
+from cpreplicate.core.positions.sinks.committables import COMMITTER
+from cpreplicate.core.positions.sinks.part_files import BYTES, STATES, PartFiles
 from cpreplicate.operations.kafka.operator_reader import OperatorReader, OperatorStates
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import MetadataFile, read_metadata
@@ -34,14 +36,14 @@ READERS = "SourceReaderState"
 
 @cache
 def decoders() -> tuple[PositionDecoder, ...]:
-    """Return the decoder of Kafka's connector, and those that other packages install."""
+    """Return the decoders of sinks of files, of Kafka's connector, and those of other packages."""
     installed = entry_points(group=ENTRY_POINTS)
-    return (KafkaPositions(), *(each.load()() for each in installed))
+    return (PartFiles(), KafkaPositions(), *(each.load()() for each in installed))
 
 
 @dataclass(frozen=True)
 class CheckpointPositions:
-    """What a checkpoint holds of positions and pending transactions.
+    """What a checkpoint holds of positions, pending transactions and part files.
 
     `is_listed`: each one is asked for, and the small files that hold some were read. `names` are
     those of operators by their id, where the `_metadata` has them.
@@ -55,7 +57,7 @@ class CheckpointPositions:
 def positions_of(
     file: MetadataFile, side: Side, remaps: Sequence[uri.Remap] = (), is_listed: bool = True
 ) -> CheckpointPositions | None:
-    """Return the positions and pending transactions of a checkpoint.
+    """Return the positions, pending transactions and part files of a checkpoint.
 
     Unless `is_listed`, nothing is read that is not in memory: what is in other files is `unread`,
     and of a `_metadata` that is not in memory nothing is returned. What cannot be read is `unread`.
@@ -63,7 +65,7 @@ def positions_of(
     if not is_listed and file.in_memory is None:
         return None
     known = decoders()
-    names = frozenset(others.LISTS).union(*(each.states for each in known))
+    names = frozenset((*others.LISTS, *others.SINKS)).union(*(each.states for each in known))
     reader = OperatorReader(file, side, tuple(remaps), is_listed)
     reading = _Reading(reader, known, names)
     with ExitStack() as stack:
@@ -91,6 +93,8 @@ class _Reading:
         wanted = found.wanted(self.names)
         if not wanted:
             return Positions()
+        if (sink := others.of_sinks(wanted - self._decoded_names())) is not None:
+            return Positions(unread=(_of_sink(found.operator, sink),))
         if (other := others.of_lists(wanted)) is not None and not self._is_decoded(wanted):
             return Positions(unread=(_of_other(found.operator, other),))
         try:
@@ -98,7 +102,13 @@ class _Reading:
         except AnotherConnector as error:
             return Positions(unread=(Unread(found.operator, str(error), is_obstacle=False),))
         except Unreadable as error:
-            return Positions(unread=(Unread(found.operator, str(error)),))
+            is_of_kafka = not wanted <= BYTES  # no connector of Kafka has these lists
+            is_of_files = not wanted.isdisjoint(STATES)
+            unread = Unread(found.operator, str(error), is_of_kafka, is_of_files)
+            return Positions(unread=(unread,))
+
+    def _decoded_names(self) -> frozenset[str]:
+        return frozenset[str]().union(*(decoder.states for decoder in self.decoders))
 
     def _is_decoded(self, names: frozenset[str]) -> bool:
         return any(not decoder.states.isdisjoint(names) for decoder in self.decoders)
@@ -115,8 +125,19 @@ def _of_other(operator: str, source: str) -> Unread:
     return Unread(operator, f"it is {source}, whose positions are not read", is_obstacle=False)
 
 
+def _of_sink(operator: str, sink: str) -> Unread:
+    reason = f"it is {sink}, and what its state names outside of the checkpoint is not read"
+    return Unread(operator, reason, is_obstacle=False, is_of_files=True)
+
+
 def _unread(state: SourceState) -> Iterator[Unread]:
-    """Yield why no decoder knows the state of an operator, if it is one that holds positions."""
+    """Yield why no decoder knows the state of an operator, if it is one that holds positions.
+
+    Committables of another sink are named, too: they are of what it has not committed.
+    """
+    sink = others.of_committables(state.elements.get(COMMITTER, ()))
+    if sink is not None:
+        yield _of_sink(state.operator, sink)
     if READERS not in state.elements:
         return
     if not state.elements[READERS]:

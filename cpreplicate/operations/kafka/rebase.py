@@ -28,7 +28,7 @@ from cpreplicate.core.path_columns import chosen, texts, without
 from cpreplicate.core.placement import REBASED, ReplicaLayout, is_derived
 from cpreplicate.core.positions.kafka import Split
 from cpreplicate.core.positions.kafka_rewrite import Changes
-from cpreplicate.core.positions.model import PendingTransaction, Position, Positions
+from cpreplicate.core.positions.model import PartFile, PendingTransaction, Position, Positions
 from cpreplicate.core.positions.offsets import Choice, Move, unchanged
 from cpreplicate.core.positions.topics import refuse_mistakes, refuse_unknown
 from cpreplicate.core.restore import PathSpeller
@@ -39,7 +39,7 @@ from cpreplicate.operations.change.change import Change, opened, refuse_links, s
 from cpreplicate.operations.change.probe import refuse_held, try_opened
 from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.kafka.evidence import Kafka, left_out, named, of_times
-from cpreplicate.operations.kafka.positions import positions_of
+from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_of
 from cpreplicate.operations.kafka.rebasing import NewFile, Rebasing, rebasing
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.verify.verify import NOTHING, verify
@@ -62,7 +62,8 @@ class RebaseRequest:
     `choice` returns the new offsets. `topics` maps old names to new ones, `servers` the clusters of
     a DynamicKafkaSource to their new bootstrap servers. `kafka` is where the job is to start, if it
     is asked, and `by` what the new offsets are of, if they are of it. `name` is that of the derived
-    checkpoint behind `rebased/`. With `dry_run`, nothing is written.
+    checkpoint behind `rebased/`. The states of sinks in `not_read`, by id or name of the operator,
+    may be ones that cannot be read. With `dry_run`, nothing is written.
     """
 
     replica: str
@@ -74,6 +75,7 @@ class RebaseRequest:
     kafka: Kafka | None = None
     by: Literal["clamp", "group"] | None = None
     drops_pending: bool = False
+    not_read: tuple[str, ...] = ()
     lock_wait: float = 0.0
     side: Side = field(default=Side())
     dry_run: bool = False
@@ -84,7 +86,8 @@ class Rebase:
     """A derived checkpoint, and what it has changed.
 
     `checkpoint` is the one that it was derived from, `name` its own path in the replica. `moves`
-    are all positions, changed or not, `dropped` the transactions that it does not hold any more.
+    are all positions, changed or not, `dropped` the transactions that it does not hold any more,
+    and `dropped_files` the part files.
     `starting` is None if nothing was written. `is_sealed`: the replica is, so that no sync changes
     what a job needs. `names` are those of operators, by their id.
     """
@@ -98,6 +101,7 @@ class Rebase:
     warnings: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     is_sealed: bool = False
+    dropped_files: tuple[PartFile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -233,7 +237,14 @@ def _planned(replica: Replica, state: State, request: RebaseRequest, notify: Not
     record = state.records.get(base)
     completed = record.completed if record is not None else None
     by_clock = list(_by_clock(moves, request, completed))
-    plan = rebasing(file, replica, name, _Changes(moves, request))
+    if request.drops_pending:
+        _refuse_unread_sinks(found, request)
+    left = {
+        each.id
+        for each in file.metadata.operators
+        if {each.id, found.names.get(each.id)}.intersection(request.not_read)
+    }
+    plan = rebasing(file, replica, name, _Changes(moves, request), left)
     refuse_unknown(request.topics, held)  # behind what could not be read
     if plan.is_empty:
         raise Refused(
@@ -241,12 +252,34 @@ def _planned(replica: Replica, state: State, request: RebaseRequest, notify: Not
             " `cpreplicate inspect --positions` shows what it holds"
         )
     dropped = held.pending if request.drops_pending else ()
+    files = held.part_files if request.drops_pending else ()
     warnings = (*_warnings(held, request), *_ahead(moves, request), *by_clock)
     is_sealed = seal.NAME in state.own
     result = Rebase(
-        replica.root, base, name, tuple(moves), dropped, None, warnings, found.names, is_sealed
+        replica.root,
+        base,
+        name,
+        tuple(moves),
+        dropped,
+        None,
+        warnings,
+        found.names,
+        is_sealed,
+        files,
     )
     return _Planned(file, plan, result, completed)
+
+
+def _refuse_unread_sinks(of: CheckpointPositions, request: RebaseRequest) -> None:
+    """Raise `Refused` for a sink whose state cannot be read: nothing could be left out of it."""
+    for each in of.found.unread:
+        name = of.names.get(each.operator, each.operator)
+        if each.is_of_files and not {each.operator, name}.intersection(request.not_read):
+            raise Refused(
+                f"--drop-pending cannot leave out what the state of operator {name} names:"
+                f" {each.reason}. Nothing was written. --not-read {shlex.quote(name)} leaves that"
+                " state as it is"
+            )
 
 
 def _base(replica: Replica, request: RebaseRequest, notify: Notify) -> str:
@@ -318,6 +351,13 @@ def _warnings(held: Positions, request: RebaseRequest) -> Iterator[str]:
         yield (
             f"{len(held.pending)} transactions are pending, and the derived checkpoint keeps them:"
             " at another Kafka the job does not start. --drop-pending leaves them out"
+        )
+    files = [each for each in held.part_files if each.is_needed]
+    if files and not request.drops_pending:
+        yield (
+            f"{len(files)} part files are outside of the checkpoint, and the derived one keeps"
+            " them: where they are missing, the job does not start, or lacks records."
+            " --drop-pending leaves them out, with their records"
         )
     if any(position.stop is not None for position in held.positions):
         yield "a bounded source ends at offsets of the former Kafka, which stay as they are"

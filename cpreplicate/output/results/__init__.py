@@ -27,6 +27,7 @@ MODULES = {
     "Inspection": "inspection",
     "Forgotten": "forgetting",
     "KafkaCheck": "kafka_check",
+    "NeededFiles": "part_files",
     "Points": "points",
     "Promotion": "promotion",
     "PromotionOfAll": "promotions",

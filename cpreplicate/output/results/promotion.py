@@ -21,7 +21,9 @@ def _text(promotion: Promotion) -> str:
     verified = verification.text_of(promotion.verification)
     warnings, start = warning_lines(promotion.warnings), promotion.starting
     found, checked = promotion.positions, promotion.kafka
-    warnings = [*positions.parts_of(found), *kafka_check.parts_of(checked), *warnings]
+    is_warned = start is not None
+    held = positions.parts_of(found, warns=not is_warned)
+    warnings = [*held, *kafka_check.parts_of(checked), *warnings]
     lag = _lag_lines(promotion.behind, promotion.sealed is not None)
     parts = [verified, *lag, *warnings]
     if start is None:

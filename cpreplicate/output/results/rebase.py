@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 from cpreplicate.core import uri
 from cpreplicate.core.positions.offsets import Move
+from cpreplicate.operations.kafka.part_files import place_of
 from cpreplicate.operations.kafka.rebase import Rebase
 from cpreplicate.output.json import document
 from cpreplicate.output.parts import restore_text, starting_fields, warning_lines
@@ -31,6 +33,7 @@ def _text(result: Rebase) -> str:
         parts.append(table(_HEAD, [_row(move, result) for move in moves]))
     if result.dropped:
         parts.append(lines(_of_dropped(result)))
+    parts += [lines(each) for each in _of_files(result)]
     parts += warning_lines(result.warnings)
     if start is not None and result.is_sealed:
         parts.append(restore_text(start.restore, "start the job from it with"))
@@ -93,6 +96,27 @@ def _of_dropped(result: Rebase) -> list[str]:
     ]
 
 
+def _of_files(result: Rebase) -> Iterator[list[str]]:
+    """Yield which part files are not resumed or committed any more, and what that means."""
+    for kind, meaning in _MEANINGS.items():
+        files = [each for each in result.dropped_files if each.kind == kind]
+        if files:
+            size, is_one = sum(each.length for each in files), len(files) == 1
+            noun, verb = ("file", "is") if is_one else ("files", "are")
+            yield [
+                f"{len(files)} part {noun} {_STATES[kind]} {verb} left out, {size} bytes:"
+                f" {meaning}",
+                *(f"    {place_of(each)} ({each.length} bytes)" for each in files),
+            ]
+
+
+_STATES = {"in-progress": "in progress", "pending": "pending"}
+_MEANINGS = {
+    "in-progress": "the records in them are missing, unless they are added by hand:",
+    "pending": "where they were not committed since then, the records in them are missing:",
+}
+
+
 def _json(result: Rebase) -> str:
     """Return the result of `rebase --output json`."""
     return document(
@@ -105,6 +129,7 @@ def _json(result: Rebase) -> str:
             "lost": _sum(result, "lost"),
             "doubled": _sum(result, "doubled"),
             "dropped": [each._asdict() for each in result.dropped],
+            "dropped_files": [each._asdict() for each in result.dropped_files],
             "restore": None if result.starting is None else starting_fields(result.starting),
             "warnings": list(result.warnings),
         }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpreplicate.core.positions.kafka import COMMITTER, READERS, KafkaPositions
+from cpreplicate.core.positions.kafka import READERS, KafkaPositions
 from cpreplicate.core.positions.model import (
     PendingTransaction,
     Position,
@@ -14,6 +14,7 @@ from cpreplicate.core.positions.model import (
     SourceState,
     Unreadable,
 )
+from cpreplicate.core.positions.sinks.committables import COMMITTER
 from tests.support import kafka_states as written
 from tests.support.kafka_states import Split, Transaction
 

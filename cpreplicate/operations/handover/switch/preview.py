@@ -25,6 +25,7 @@ from cpreplicate.operations.handover.switch.request import (
     SwitchRequest,
 )
 from cpreplicate.operations.handover.switch.standstill import seconds_of_call
+from cpreplicate.operations.kafka import part_files
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest, is_outside_roots
@@ -130,6 +131,7 @@ def preview(job: RunningJob, request: SwitchRequest, clusters: Clusters) -> Prev
         warnings=(
             *report.warnings,
             *at_kafka.warnings,
+            *part_files.warnings_of(report.positions),
             *_of_no_trigger(job, request, clusters.origin, origin),
         ),
     )

@@ -1,0 +1,1 @@
+"""What sinks keep in their states: committables, and part files outside of the checkpoint."""
