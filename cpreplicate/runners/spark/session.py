@@ -55,6 +55,10 @@ _ALWAYS_PRINTED = re.compile(
 _SETTLED = 0.5
 _PATIENCE = 10.0  # seconds to wait for the first executor
 _TASK_CORES = "spark.task.cpus"
+_PYTHON_MEMORY = "spark.executor.pyspark.memory"
+_LEAST_PYTHON_MEMORY = 2 << 30  # with 1.5 GiB no thread could be started (measured on file:)
+_SPARK_SIZE = re.compile(r"(\d+)([kmgtp]?)b?")  # without a unit in MiB
+_SHIFTS = {"k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
 _MOST_EXECUTORS = "spark.dynamicAllocation.maxExecutors"
 _SLOTS_WITHOUT_LIMIT = 100  # of dynamic allocation that may grow for ever
 _STOP_SECONDS = 60.0  # for the end of a session; then its JVM is killed
@@ -258,14 +262,33 @@ def fault_settings(execution: ExecutionOptions) -> list[tuple[str, str]]:
 def refuse_unrunnable(conf: _Properties) -> None:
     """Raise `UsageError` if Spark would run no job with these properties.
 
-    Spark's own message of that is in its log only.
+    Spark's own message of that is in its log only, or is none.
     """
+    _refuse_little_memory(conf)
     if str(conf(_EXCLUDES)).lower() == "true" and not _can_exclude(conf):
         raise UsageError(
             f"Spark runs no job with {_EXCLUDES}=true unless {_MAX_FAILURES}"
             f" ({conf(_MAX_FAILURES) or TRIES}) is above {_TRIES_ON_NODE}"
             f" ({conf(_TRIES_ON_NODE) or _TRIES_ON_NODE_BY_DEFAULT}). Change one of them, or give"
             f" --conf {_EXCLUDES}=false. Nothing was copied"
+        )
+
+
+def _refuse_little_memory(conf: _Properties) -> None:
+    """Raise `UsageError` if a task has too little address space for its threads.
+
+    `PythonRunner` divides the memory by the cores of an executor, and `worker.py` limits RLIMIT_AS.
+    """
+    given, cores = str(conf(_PYTHON_MEMORY) or ""), str(conf("spark.executor.cores") or 1)
+    found = _SPARK_SIZE.fullmatch(given.lower())
+    if found is None or not cores.isdecimal():
+        return
+    size = int(found[1]) << _SHIFTS[found[2] or "m"]
+    if size < _LEAST_PYTHON_MEMORY * int(cores):
+        raise UsageError(
+            f"{_PYTHON_MEMORY}={given} is too little: it limits the address space of Python, and"
+            f" each of the {cores} tasks of an executor needs 2g for its threads. Leave it out, or"
+            f" give --conf {_PYTHON_MEMORY}={2 * int(cores)}g. Nothing was copied"
         )
 
 

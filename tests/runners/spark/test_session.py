@@ -14,7 +14,7 @@ from cpreplicate.errors import UsageError
 from cpreplicate.runners import Copy, ExecutionOptions
 from cpreplicate.runners.spark.executors import Differs
 from cpreplicate.runners.spark.runner import SparkRunner
-from cpreplicate.runners.spark.session import fault_settings, session
+from cpreplicate.runners.spark.session import fault_settings, refuse_unrunnable, session
 from cpreplicate.storage import Sides
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.waiting import PATIENCE
@@ -150,3 +150,25 @@ def test_settings_with_which_spark_runs_no_job_are_refused_with_their_names(tmp_
         "Spark runs no job with spark.excludeOnFailure.enabled=true unless spark.task.maxFailures"
         " (1) is above spark.excludeOnFailure.task.maxTaskAttemptsPerNode (2)."
     )
+
+
+@pytest.mark.parametrize(
+    ("memory", "cores", "is_enough"),
+    [
+        ("1536m", 1, False),
+        ("1536", 1, False),
+        ("2g", 1, True),
+        ("2g", 2, False),
+        ("4096mb", 2, True),
+    ],
+)
+def test_python_with_too_little_address_space_is_refused_with_what_it_needs(
+    memory, cores, is_enough
+):
+    """It could start no thread, and ended in a traceback of a task."""
+    conf = {"spark.executor.pyspark.memory": memory, "spark.executor.cores": str(cores)}
+    if is_enough:
+        refuse_unrunnable(conf.get)
+        return
+    with pytest.raises(UsageError, match=f"pyspark.memory={2 * cores}g"):
+        refuse_unrunnable(conf.get)
