@@ -1,12 +1,13 @@
 PYTHON ?= python3
 VENV ?= .venv
+SPARK ?= 3.5.9
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NEEDS_NO_SERVER := -m "not (hdfs or s3 or stores or spark or flink or kafka or kerberos or prometheus or shells or chromium or slow)"
 PYTEST = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(if $(REPORT),--junitxml $(REPORT))
 NOT_NIGHTLY = -m "not (stores or nightly)"
 .DEFAULT_GOAL := help
-.PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check main-tests test test-rest test-all nightly durations coverage mutation cotenant spnego fuzz planted lines house docs not-run
+.PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check main-tests test test-rest test-all nightly test-spark durations coverage mutation cotenant spnego fuzz planted lines house docs not-run
 .PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-scrapes bench-status bench-promote bench-switch bench-retention bench-report bench-turns soak try-install try-kubernetes try-network deploy-check drill clean
 
 help: ## list the targets
@@ -88,11 +89,24 @@ test-rest: setup maven promtool shells chromium kdc ## what `make test` leaves o
 test-all: lint maven promtool shells chromium kdc spnego ## every test but those of `make test-stores`, in one run
 	$(PYTEST) -m "not stores"
 
+# Spark 3.5 is what most clusters run. Its pyspark leaves sockets open, which the tests would report.
+test-spark: $(VENV)-spark-$(SPARK)/.installed ## the tests of the Spark runner with Spark 3.5.9, or SPARK=: ten minutes
+	$(dir $<)bin/python -m pytest -n 2 -W ignore::pytest.PytestUnraisableExceptionWarning \
+		tests/runners tests/servers/test_own_session.py
+
+$(VENV)-spark-$(SPARK)/.installed: requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(dir $@)
+	grep -Ev '^(pyspark|py4j)==' requirements.lock > $(dir $@)others.txt
+	$(dir $@)bin/python -m pip install --quiet --disable-pip-version-check -r $(dir $@)others.txt pyspark==$(SPARK)
+	$(dir $@)bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
 # Before an issue is called resolved, with fewer histories: `make nightly HISTORIES=2000`.
 nightly: setup maven promtool shells kdc spnego ## all seeds, the whole matrix of versions, 20,000 histories or HISTORIES=, drills
 	$(MAKE) --no-print-directory cotenant
 	TESTS_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
 	TESTS_EVERY_POINT=1 $(MAKE) --no-print-directory test-stores
+	$(MAKE) --no-print-directory test-spark
 	TESTS_CONNECTORS=3,4,5 $(BIN)/python -m pytest tests/kafka/test_rows_flink.py
 	$(PYTEST) -m "nightly and not stores" --part rest
 	$(MAKE) --no-print-directory drill

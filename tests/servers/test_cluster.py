@@ -46,6 +46,14 @@ SPECULATION = {
     "spark.speculation.quantile": "0.1",
     "spark.speculation.efficiency.enabled": "false",
 }
+DYNAMIC = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.minExecutors": "0",
+    "spark.dynamicAllocation.maxExecutors": "2",
+    "spark.dynamicAllocation.executorIdleTimeout": "1s",
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+}
 PAUSE = 0.05
 
 
@@ -388,3 +396,13 @@ def test_a_cluster_that_tries_a_task_once_excludes_no_machine_and_runs_a_sync(cl
     with started("sync", *places, "--conf", "spark.task.maxFailures=1") as sync:
         assert sync.ended() == 0, sync.messages()
     assert_replicated(tmp_path, FILES)
+
+
+def test_executors_that_spark_asks_for_by_need_copy_everything(cluster, tmp_path):
+    """There is none before the first job, and none is waited for."""
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
+    conf = [word for name, value in DYNAMIC.items() for word in ("--conf", f"{name}={value}")]
+    places = (checkpoint, tmp_path / "dcB", "--runner", "spark", "--master", cluster.master)
+    with started("sync", *places, *conf) as sync:
+        assert sync.ended() == 0, sync.messages()
+    assert checker.faults(tmp_path / "dcB" / JOB) == []

@@ -118,7 +118,7 @@ def test_spark_submit_runs_the_script_of_the_package_on_yarn(mode, words, tmp_pa
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(("mode", "code"), [("client", 5), ("cluster", 1)])
+@pytest.mark.parametrize(("mode", "code"), [("client", 10), ("cluster", 1)])
 def test_spark_submit_ends_with_the_code_of_the_command_in_client_mode_only(
     mode, code, words, tmp_path
 ):

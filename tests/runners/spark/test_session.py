@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyspark
 import pytest
@@ -14,7 +15,7 @@ from cpreplicate.errors import UsageError
 from cpreplicate.runners import Copy, ExecutionOptions
 from cpreplicate.runners.spark.executors import Differs
 from cpreplicate.runners.spark.runner import SparkRunner
-from cpreplicate.runners.spark.session import fault_settings, refuse_unrunnable, session
+from cpreplicate.runners.spark.session import fault_settings, refuse_unrunnable, session, slots
 from cpreplicate.storage import Sides
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.waiting import PATIENCE
@@ -172,3 +173,27 @@ def test_python_with_too_little_address_space_is_refused_with_what_it_needs(
         return
     with pytest.raises(UsageError, match=f"pyspark.memory={2 * cores}g"):
         refuse_unrunnable(conf.get)
+
+
+@pytest.mark.parametrize(
+    ("conf", "expected"),
+    [
+        ({"spark.dynamicAllocation.maxExecutors": "20", "spark.executor.cores": "4"}, 80),
+        ({"spark.dynamicAllocation.maxExecutors": "20"}, 20),
+        (
+            {
+                "spark.dynamicAllocation.maxExecutors": "20",
+                "spark.executor.cores": "4",
+                "spark.task.cpus": "2",
+            },
+            40,
+        ),
+        ({}, 100),
+    ],
+)
+def test_dynamic_allocation_has_the_slots_that_it_may_grow_to(conf, expected):
+    """Its executors come when there are tasks: none is waited for."""
+    conf = {"spark.dynamicAllocation.enabled": "true", **conf}
+    context = SimpleNamespace(master="yarn", getConf=lambda: conf, defaultParallelism=2)
+    assert slots(context, ExecutionOptions()) == expected
+    assert slots(context, ExecutionOptions(parallelism=7)) == 7
