@@ -18,6 +18,7 @@ from cpreplicate.core.path_columns import Coded, Numbers, Texts, as_texts, rows_
 from cpreplicate.core.retention import Policy, Retention
 from cpreplicate.core.rows import new_row
 from cpreplicate.core.short_repr import short_repr
+from cpreplicate.core.sizes import counted
 from cpreplicate.core.tables import Ints, Lengths, RowSequence, Table
 
 _EARLIER = "copied by an earlier run"
@@ -211,7 +212,7 @@ class Cap(NamedTuple):
         return deletes <= (self.number * files if self.is_share else self.number)
 
     def __str__(self) -> str:
-        return f"{100 * self.number:g} %" if self.is_share else f"{self.number:g} files"
+        return f"{100 * self.number:g} %" if self.is_share else counted(int(self.number), "file")
 
 
 def total(actions: Iterable[Action]) -> int:
@@ -339,4 +340,4 @@ def _why(length: int, entry: LedgerEntry, is_held: bool) -> str:
         return _NOT_RECORDED
     if length == entry.length:
         return _GREW
-    return f"{_DAMAGED}it has {length} bytes, {entry.length} are recorded"
+    return f"{_DAMAGED}it has {counted(length, 'byte')}, {entry.length} are recorded"

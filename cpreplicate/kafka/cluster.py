@@ -249,7 +249,7 @@ class KafkaCluster:
             from confluent_kafka.admin import AdminClient
         except ImportError as error:
             raise UsageError(
-                "--kafka needs the package confluent-kafka: install cpreplicate[kafka]"
+                "--kafka needs the package confluent-kafka: pip install confluent-kafka"
             ) from error
         self._failure: type[Exception] = KafkaException
         try:

@@ -116,8 +116,7 @@ def connect(namespace: str) -> Namespace:
         import kubernetes
     except ImportError as error:
         raise UsageError(
-            "--kubernetes-snapshots needs the extra `kubernetes`: pip install"
-            " 'cpreplicate[kubernetes]'"
+            "--kubernetes-snapshots needs the extra `kubernetes`: pip install kubernetes"
         ) from error
     config: Any = kubernetes.config
     try:

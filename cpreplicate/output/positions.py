@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cpreplicate.core.positions.model import PartFile, PendingTransaction, Position, Unread
 from cpreplicate.core.positions.summary import TopicSummary, by_topic
 from cpreplicate.operations.kafka.part_files import place_of, warnings_of
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.output.text import lines, table
 
 if TYPE_CHECKING:
@@ -99,8 +100,10 @@ def _of_pending(pending: Sequence[PendingTransaction], names: Mapping[str, str])
     some = ", ".join(each.transactional_id for each in pending[:_SHOWN])
     more = f" and {len(pending) - _SHOWN} more" if len(pending) > _SHOWN else ""
     return (
-        f"{len(pending)} transactions of {', '.join(sinks)} are pending: {some}{more}. The restored"
-        " job commits them at its Kafka. At another Kafka they are unknown, and it does not start:"
+        f"{counted(len(pending), 'transaction')} of {', '.join(sinks)}"
+        f" {plural(len(pending), 'is', 'are')} pending: {some}{more}. The restored job commits"
+        f" {plural(len(pending), 'it', 'them')} at its Kafka. At another Kafka what is pending is"
+        " unknown, and the job does not start:"
         " see docs/kafka.md"
     )
 

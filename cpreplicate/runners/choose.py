@@ -51,10 +51,11 @@ def seconds_by_spark(execution: ExecutionOptions, inline: float) -> float:
 
 
 class RunnerChoice(NamedTuple):
-    """The name of the runner that executes a plan, and why."""
+    """The name of the runner that executes a plan, why, and the seconds that it may take."""
 
     runner: str
     reason: str
+    seconds: float = 0.0
 
 
 def runner_choice(
@@ -70,21 +71,24 @@ def runner_choice(
     `bandwidth` is the limit of the run in bytes a second. `reason` is returned unless the choice is
     made here. `is_started`: Spark runs already.
     """
-    if execution.runner != "auto":
-        return RunnerChoice(execution.runner, reason)
-    if not _can_start():
-        why = "auto, Spark cannot start under a user id without a passwd entry"
-        return RunnerChoice("inline", why)
     start, is_measured, speedup = spark_speed(execution, is_started)
     by_one = files / _FILES_A_SECOND + size / _BYTES_A_SECOND
     least = size / bandwidth if bandwidth else 0.0  # that the limit of the run leaves
     inline, spark = max(by_one, least), start + max(by_one / speedup, least)
+    if execution.runner != "auto":
+        asked = spark if execution.runner == "spark" else inline
+        return RunnerChoice(execution.runner, reason, asked)
+    if not _can_start():
+        why = "auto, Spark cannot start under a user id without a passwd entry"
+        return RunnerChoice("inline", why, inline)
     source = "as measured at its last start here" if is_measured else "not measured here yet"
     why = (
-        f"auto, {files} files of {sizes.size(size)}: inline about {inline:.0f} s, Spark about"
-        f" {spark:.0f} s: {start:.1f} s to start ({source}), then {speedup:.1f} times as fast"
+        f"auto, {sizes.counted(files, 'file')} of {sizes.size(size)}: inline about {inline:.0f} s,"
+        f" Spark about {spark:.0f} s: {start:.1f} s to start ({source}), then {speedup:.1f} times"
+        " as fast"
     )
-    return RunnerChoice("inline" if inline <= spark else "spark", why)
+    runner = "inline" if inline <= spark else "spark"
+    return RunnerChoice(runner, why, min(inline, spark))
 
 
 def choose_runner(

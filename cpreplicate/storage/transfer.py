@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
+from cpreplicate.core.sizes import counted
 from cpreplicate.storage.base import CHUNK, SourceMissing, Storage, Streamed, read_up_to
 from cpreplicate.storage.sides import Side, Sides
 from cpreplicate.storage.waiting.cancellation import go_on
@@ -82,7 +83,9 @@ def _copied(
 
     def expect(length: int) -> None:
         if length < extent:
-            raise ShortSource(f"{source} has {length} bytes, the checkpoint needs {extent}")
+            raise ShortSource(
+                f"{source} has {counted(length, 'byte')}, the checkpoint needs {extent}"
+            )
         crc.moved(0)
         if check is not None:
             check()
@@ -129,7 +132,9 @@ def read_whole(source: str, extent: int, sides: Sides, moved: Moved = _ignore) -
 
     data = reading.as_one("open", source, read)
     if len(data) < extent:
-        raise ShortSource(f"{source} has {len(data)} bytes, the checkpoint needs {extent}")
+        raise ShortSource(
+            f"{source} has {counted(len(data), 'byte')}, the checkpoint needs {extent}"
+        )
     return WholeFile(data, crc.value)
 
 
@@ -201,8 +206,8 @@ def read_part(
     whole = side.storage(uri).as_one("open", uri, read)
     if whole.crc32c != crc32c or len(whole.data) != length:
         raise DamagedPart(
-            f"{uri} is damaged in the {length} bytes from byte {offset} on. Run sync with"
-            " --check-content to copy what is damaged from the source again"
+            f"{uri} is damaged in the {counted(length, 'byte')} from byte {offset} on. Run sync"
+            " with --check-content to copy what is damaged from the source again"
         )
     return whole
 

@@ -169,7 +169,7 @@ class TestWhereFlinkKeepsAJobItself:
         sync(job)
         (job / "dcB" / JOB / "shared" / "upload").write_text("in flight")
         before = paths(job / "dcB" / JOB)
-        with pytest.raises(Refused, match="1 files that cpreplicate did not write"):
+        with pytest.raises(Refused, match="1 file that cpreplicate did not write"):
             maintain(upkeep, job / "dcB" / JOB)
         assert paths(job / "dcB" / JOB) == before
 
@@ -355,7 +355,7 @@ class TestAnAdoptedDirectory:
         (job / "dcB" / JOB / "shared" / "a").write_bytes(text)
         before = everything(job / "dcB" / JOB / "shared")
         with pytest.raises(
-            Refused, match=r"1 files of .* were not written by cpreplicate and differ"
+            Refused, match=r"1 file of .* was not written by cpreplicate and differs"
         ):
             sync(job, adopt=True)
         assert everything(job / "dcB" / JOB / "shared") == before
@@ -426,7 +426,7 @@ class TestUnsealing:
         )
         tree = Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), 2)
         (claimed / "_metadata").write_bytes(encode(tree).data)
-        refused(promoted, "references 1 files", lambda: self.unseal(promoted, f"flink/{JOB}"))
+        refused(promoted, "references 1 file ", lambda: self.unseal(promoted, f"flink/{JOB}"))
 
     def test_is_refused_under_another_name_of_the_replica_too(self, promoted):
         (promoted / "alias").symlink_to(promoted / "dcB")
@@ -443,7 +443,7 @@ class TestUnsealing:
         )
         tree = Tree(6, (OperatorEntry(bytes(16), 1, 128, (Subtask(0, keyed=state),)),), 2)
         (claimed / "_metadata").write_bytes(encode(tree).data)
-        refused(promoted, "references 1 files", lambda: self.unseal(promoted, f"flink/{JOB}"))
+        refused(promoted, "references 1 file ", lambda: self.unseal(promoted, f"flink/{JOB}"))
 
     def test_is_refused_before_the_job_has_completed_a_checkpoint(self, promoted):
         (promoted / "flink" / OTHER_JOB).mkdir(parents=True)
@@ -465,7 +465,7 @@ class TestUnsealing:
         upload = promoted / "dcB" / JOB / "shared" / "upload"
         upload.write_text("of a job")
         aged(upload, days)
-        refused(promoted, "1 files that cpreplicate did not write", lambda: self.unseal(promoted))
+        refused(promoted, "1 file that cpreplicate did not write", lambda: self.unseal(promoted))
 
     def test_is_refused_where_a_job_completed_a_checkpoint_in_the_replica(self, promoted):
         write_checkpoint(promoted / "dcB", 7, {"shared/of-b": 5})

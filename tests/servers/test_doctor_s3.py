@@ -99,7 +99,7 @@ def test_versions_keep_deleted_objects(s3: S3Server, source: Path, bucket: str) 
         LifecycleConfiguration={"Rules": [rule]},
     )
     found = doctor(s3, source, f"s3://{bucket}/replicas")
-    assert "1 lifecycle rules expire them" in found.text("target deletes")
+    assert "1 lifecycle rule expires them" in found.text("target deletes")
 
 
 def test_an_object_lock_keeps_deleted_objects(s3: S3Server, source: Path) -> None:

@@ -74,7 +74,7 @@ def test_the_next_sync_aborts_what_a_killed_one_left_and_nothing_else(
     source = write_checkpoint(tmp_path / "dcA", 2, AFTER)  # the large file is never copied
     done = printed("sync", source, killed.root, *killed.conf(), *WORDS, "--lock-wait", "10m")
     assert done.returncode == 0, done.stderr
-    assert "aborted 1 incomplete uploads of runs that died" in done.stderr
+    assert "aborted 1 incomplete upload of runs that died" in done.stderr
     assert killed.uploads() == ["shared/of another program"]
     verified = printed("verify", killed.replica, *killed.conf(), "--content", *WORDS)
     assert verified.returncode == 0, verified.stderr

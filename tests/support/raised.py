@@ -74,8 +74,23 @@ def texts_of(path: Path) -> Iterator[str]:
 
 def _joined(node: ast.JoinedStr) -> str:
     return "".join(
-        str(each.value) if isinstance(each, ast.Constant) else "{}" for each in node.values
+        str(each.value) if isinstance(each, ast.Constant) else _inserted(each)
+        for each in node.values
     )
+
+
+def _inserted(node: ast.expr) -> str:
+    """Return what is inserted: of a count what follows each count but 1, else `{}`."""
+    call = node.value if isinstance(node, ast.FormattedValue) else node
+    if not isinstance(call, ast.Call):
+        return "{}"
+    name, words = ast.unparse(call.func).rpartition(".")[2], call.args[1:]
+    if name not in ("counted", "plural") or not all(
+        isinstance(each, ast.Constant) for each in words
+    ):
+        return "{}"
+    one, *many = (str(each.value) for each in words if isinstance(each, ast.Constant))
+    return f"{'{} ' if name == 'counted' else ''}{many[0] if many else f'{one}s'}"
 
 
 def _of_module(path: Path) -> Iterator[Raised]:
@@ -117,6 +132,8 @@ def _texts(node: ast.expr, path: Path) -> list[str]:
         return [*_texts(node.body, path), *_texts(node.orelse, path)]
     if isinstance(node, ast.Name):
         return _assigned(node.id, path) or ["{}"]
+    if isinstance(node, ast.Call) and _inserted(node) != "{}":
+        return [_inserted(node)]
     if isinstance(node, ast.Call):
         return _returned(ast.unparse(node.func).rpartition(".")[2], path) or ["{}"]
     return ["{}"]

@@ -12,6 +12,7 @@ from cpreplicate.cli.files.config import MACHINE, VARIABLE, read_file, used_file
 from cpreplicate.cli.files.config_schema import schema
 from cpreplicate.cli.options.option import files, given
 from cpreplicate.cli.running import groups
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import NotThere
 
 
@@ -38,8 +39,8 @@ def check(file: str | None) -> None:
     tables = used.correct()
     commands = sum(map(bool, tables.parameters.values()))
     click.echo(
-        f"{used.path}: no mistake. It sets options of {commands} commands, {len(tables.storages)}"
-        f" storages and {len(tables.places)} places"
+        f"{used.path}: no mistake. It sets options of {counted(commands, 'command')},"
+        f" {counted(len(tables.storages), 'storage')} and {counted(len(tables.places), 'place')}"
     )
 
 

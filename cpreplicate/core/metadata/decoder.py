@@ -15,6 +15,7 @@ from cpreplicate.core.metadata.handle import Operator
 from cpreplicate.core.metadata.model import Metadata
 from cpreplicate.core.metadata.runs import Shape, shape_of, uniform
 from cpreplicate.core.metadata.window import WINDOW, Window
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import MetadataError
 
 MAGIC = 0x4960672D
@@ -141,7 +142,9 @@ class _Decoder:
         self._in.ahead()
         if self._version < 4:
             if self._in.left:
-                self._in.fail(f"the end of the file, {self._in.left} bytes follow")
+                self._in.fail(
+                    f"the end of the file, {counted(self._in.left, 'byte follows', 'bytes follow')}"
+                )
             return False
         properties = bytes(
             self._in.buffer[self._in.position : self._in.position + _MOST_PROPERTIES]

@@ -22,6 +22,7 @@ from cpreplicate.core.metadata.handle import FILE, RELATIVE, SHARED, Handle
 from cpreplicate.core.metadata.model import Metadata
 from cpreplicate.core.metadata.window import read_fully
 from cpreplicate.core.path_columns import Numbers, Parts, Texts, chosen, rows_of, split
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import MetadataError
 
 _BYTES = pa.large_binary()
@@ -315,7 +316,7 @@ class _Source:
         if len(self._buffer) != length:
             raise MetadataError(
                 f"byte {len(self._buffer)}: the file changed since it was decoded, when it had"
-                f" {length} bytes"
+                f" {counted(length, 'byte')}"
             )
 
     def read(self, start: int, length: int) -> bytes:
@@ -336,6 +337,6 @@ class _Source:
         self._buffer = read_fully(self._stream, min(_CHUNK, self._length - start))
         if len(self._buffer) < length:
             raise MetadataError(
-                f"byte {start + len(self._buffer)}: the stream ended, but {self._length} bytes"
-                " were expected"
+                f"byte {start + len(self._buffer)}: the stream ended, but"
+                f" {counted(self._length, 'byte was', 'bytes were')} expected"
             )

@@ -12,6 +12,7 @@ from typing import BinaryIO, NamedTuple
 from cpreplicate.core.metadata.handle import Handle
 from cpreplicate.core.metadata.rewrite import Absolute, Segment, encoded
 from cpreplicate.core.metadata.window import read_fully
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import MetadataError
 
 _CHUNK = 4 << 20  # bytes
@@ -79,4 +80,6 @@ def _between(data: bytes | BinaryIO, start: int, end: int) -> Iterator[bytes]:
         yield piece
         start += len(piece)
     if start < end:
-        raise MetadataError(f"byte {start}: the stream ended, but {end} bytes were expected")
+        raise MetadataError(
+            f"byte {start}: the stream ended, but {counted(end, 'byte was', 'bytes were')} expected"
+        )

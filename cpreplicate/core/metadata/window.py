@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import BinaryIO, NoReturn
 
 from cpreplicate.core.metadata import mutf8
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import CutShort, MetadataError
 
 _I32 = struct.Struct(">i").unpack_from
@@ -178,7 +179,9 @@ class Window:
         if count and not 0 < count * least <= self.left:
             self.position -= 4
             refuse = self.cut_short if count > 0 else self.fail
-            refuse(f"a number of {what} that fits the {self.left} bytes left, found {count}")
+            refuse(
+                f"a number of {what} that fits the {counted(self.left, 'byte')} left, found {count}"
+            )
         return count
 
     def absent(self, zeros: bytes) -> bool:
@@ -204,13 +207,13 @@ class Window:
         if self.position + count <= self._end:
             self.position += count
         elif count > self.left:
-            self.cut_short(f"{count} bytes, but the file ends after {self.left}")
+            self.cut_short(f"{counted(count, 'byte')}, but the file ends after {self.left}")
         else:
             self._load(self.offset + count)
 
     def _more(self, count: int) -> None:
         if count > self.left:
-            self.cut_short(f"{count} more bytes, but the file ends after {self.left}")
+            self.cut_short(f"{counted(count, 'more byte')}, but the file ends after {self.left}")
         self._load(self.offset)
 
     def _load(self, offset: int) -> None:
@@ -225,5 +228,6 @@ class Window:
         self._safe = len(self.buffer) if is_last else len(self.buffer) - MARGIN
         if not is_last and len(self.buffer) < self._size:
             raise MetadataError(
-                f"byte {offset}: the stream ended, but {self.length} bytes were expected"
+                f"byte {offset}: the stream ended, but"
+                f" {counted(self.length, 'byte was', 'bytes were')} expected"
             )

@@ -6,6 +6,7 @@ import struct
 
 from cpreplicate.core.metadata import mutf8
 from cpreplicate.core.positions.model import Unreadable
+from cpreplicate.core.sizes import counted
 
 _U8, _I16, _I32, _I64 = map(struct.Struct, (">B", ">h", ">i", ">q"))
 
@@ -24,7 +25,9 @@ class Fields:
     def take(self, count: int) -> bytes:
         """Read `count` bytes."""
         if not 0 <= count <= self.left:
-            raise Unreadable(f"{count} bytes do not fit the {self.left} that are left")
+            raise Unreadable(
+                f"{counted(count, 'byte does', 'bytes do')} not fit the {self.left} that are left"
+            )
         self.position += count
         return self._data[self.position - count : self.position]
 
@@ -63,7 +66,10 @@ class Fields:
         """Read the number of entries that follow, each at least `least` bytes long."""
         count = self.i32()
         if not 0 <= count * least <= self.left:
-            raise Unreadable(f"{count} entries do not fit the {self.left} bytes that are left")
+            raise Unreadable(
+                f"{counted(count, 'entry does', 'entries do')} not fit the"
+                f" {counted(self.left, 'byte that is', 'bytes that are')} left"
+            )
         return count
 
     def block(self) -> bytes:
@@ -79,11 +85,12 @@ class Fields:
     def end(self) -> None:
         """Raise `Unreadable` unless all bytes were read."""
         if self.left:
-            raise Unreadable(f"{self.left} bytes follow")
+            raise Unreadable(f"{counted(self.left, 'byte follows', 'bytes follow')}")
 
     def _number(self, form: struct.Struct) -> int:
         if self.left < form.size:
-            raise Unreadable(f"{form.size} bytes do not fit the {self.left} that are left")
+            do = counted(form.size, "byte does", "bytes do")
+            raise Unreadable(f"{do} not fit the {self.left} that are left")
         self.position += form.size
         number: int = form.unpack_from(self._data, self.position - form.size)[0]
         return number

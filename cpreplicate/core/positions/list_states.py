@@ -12,6 +12,7 @@ from typing import NamedTuple
 from cpreplicate.core.positions.fields import Fields, block, flag
 from cpreplicate.core.positions.model import Unreadable
 from cpreplicate.core.positions.snappy import IDENTIFIER, first_bytes
+from cpreplicate.core.sizes import counted
 
 MOST_BYTES = 8 << 20  # of a stream and of an element of it; that of a split has some 60
 _VERSIONS = (5, 6)  # 6 has a flag for compression (Flink 1.18 and later)
@@ -32,7 +33,9 @@ def elements(stream: bytes, offsets: Sequence[int]) -> Iterator[bytes]:
     end = fields.position
     for offset in offsets:
         if not end <= offset < len(stream):
-            raise Unreadable(f"an element at byte {offset} of a state of {len(stream)} bytes")
+            raise Unreadable(
+                f"an element at byte {offset} of a state of {counted(len(stream), 'byte')}"
+            )
         if is_compressed:
             yield _compressed(stream, offset)
             end = offset + 1  # where it ends is known to Snappy only
@@ -66,7 +69,7 @@ def raw_head(stream: bytes, offsets: Mapping[str, Sequence[int]]) -> tuple[bytes
     is_compressed = fields.flag() if version > 5 else False
     end = min((place for places in offsets.values() for place in places), default=len(stream))
     if not fields.position <= end <= len(stream):
-        raise Unreadable(f"an element at byte {end} of a state of {len(stream)} bytes")
+        raise Unreadable(f"an element at byte {end} of a state of {counted(len(stream), 'byte')}")
     head = stream[:end].removesuffix(IDENTIFIER) if is_compressed else stream[:end]
     return head, len(head), is_compressed
 
@@ -74,7 +77,7 @@ def raw_head(stream: bytes, offsets: Mapping[str, Sequence[int]]) -> tuple[bytes
 def _compressed(stream: bytes, offset: int) -> bytes:
     length = Fields(first_bytes(stream, offset, 4)).i32()
     if not 0 <= length <= MOST_BYTES:
-        raise Unreadable(f"an element of {length} bytes")
+        raise Unreadable(f"an element of {counted(length, 'byte')}")
     return Fields(first_bytes(stream, offset, 4 + length)).block()
 
 
@@ -172,7 +175,9 @@ def _pieces(stream: bytes, start: int, offsets: Mapping[str, Sequence[int]]) -> 
     )
     ends = [*(place for place, _, _ in starts), len(stream)]
     if not start <= ends[0] or ends[-1] > len(stream):
-        raise Unreadable(f"an element at byte {ends[0]} of a state of {len(stream)} bytes")
+        raise Unreadable(
+            f"an element at byte {ends[0]} of a state of {counted(len(stream), 'byte')}"
+        )
     yield _Place(stream[start : ends[0]])
     for (place, name, nth), end in zip(starts, ends[1:], strict=True):
         yield _Place(stream[place:end], name, nth)

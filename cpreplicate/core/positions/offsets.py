@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from cpreplicate.core.positions.model import Position
 from cpreplicate.core.positions.topics import TOPIC_RULE, Topics, is_topic
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import Refused, UsageError
 
 Partition: TypeAlias = tuple[str, int]
@@ -158,9 +159,9 @@ def looked_up(lookup: Callable[[Sequence[Partition]], Mapping[Partition, int]]) 
         if absent:
             some = ", ".join(f"{topic} partition {each}" for topic, each in absent[:_NAMED])
             raise Refused(
-                f"the group has no offset of {len(absent)} of {len(asked)} partitions: {some}."
-                " Nothing was written. A mirror that does not translate them yet leaves them out:"
-                " wait for it, or give offsets by a CSV file"
+                f"the group has no offset of {len(absent)} of {counted(len(asked), 'partition')}:"
+                f" {some}. Nothing was written. A mirror that does not translate them yet leaves"
+                " them out: wait for it, or give offsets by a CSV file"
             )
         return as_given(found)(moves)
 

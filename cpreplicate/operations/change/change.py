@@ -15,6 +15,7 @@ from cpreplicate.core.ledger import LedgerEntry
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_columns import without
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.errors import Refused
 from cpreplicate.protocol import lease_safety, publication, uploads
 from cpreplicate.protocol.held import HeldReplica
@@ -142,7 +143,8 @@ class Change:
             self.notify(f"incomplete uploads of runs that died were not looked for: {error}")
             return
         if aborted:
-            self.notify(f"aborted {len(aborted)} incomplete uploads of runs that died")
+            count = counted(len(aborted), "incomplete upload")
+            self.notify(f"aborted {count} of runs that died")
 
     def write(
         self,
@@ -292,3 +294,14 @@ def some(texts: Sequence[str], shown: int = _SHOWN) -> str:
     """Return the first few of many texts, and how many more there are."""
     more = f" and {len(texts) - shown} more" if len(texts) > shown else ""
     return "; ".join(texts[:shown]) + more
+
+
+def orphaned(failed: Sequence[str]) -> str:
+    """Return the message of files that could not be deleted."""
+    are = plural(len(failed), "is an orphan", "are orphans")
+    return f"{counted(len(failed), 'file')} could not be deleted and {are} now: {some(failed)}"
+
+
+def they_are(texts: Sequence[str]) -> str:
+    """Return the sentence that names the first few of what the sentence before counts."""
+    return f"{plural(len(texts), 'It is', 'They are')} {some(texts)}"

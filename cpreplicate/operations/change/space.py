@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cpreplicate.core.plan import Plan, total
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import counted, size
 from cpreplicate.errors import NoSpace
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage.statuses import Space
@@ -28,7 +28,7 @@ class _Needed(NamedTuple):
     bytes: int
 
     def __str__(self) -> str:
-        return f"{self.files} files, {size(self.bytes)}"
+        return f"{counted(self.files, 'file')}, {size(self.bytes)}"
 
     def exceeds(self, space: Space) -> bool:
         """Return whether a limit leaves less than this."""
@@ -57,7 +57,7 @@ def left(space: Space) -> str:
     """Return what a limit leaves, as a message has it."""
     amounts = [
         *([size(space.bytes)] if space.bytes is not None else []),
-        *([f"{space.files} files"] if space.files is not None else []),
+        *([counted(space.files, "file")] if space.files is not None else []),
     ]
     return f"{space.limit} leaves {' and '.join(amounts)}"
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from cpreplicate import errors
 from cpreplicate.core import uri
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.doctor.case import Case, Visit
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, warning
@@ -103,8 +104,9 @@ def _versions(visits: list[Visit]) -> str:
     pythons = ", ".join(sorted({visit.python for visit in visits}))
     versions = ", ".join(sorted({visit.version for visit in visits}))
     return (
-        f"{len(visits)} tasks ran on {', '.join(hosts)}: Python {pythons}, cpreplicate {versions};"
-        f" the driver has Python {platform.python_version()}, cpreplicate {__version__}"
+        f"{counted(len(visits), 'task')} ran on {', '.join(hosts)}: Python {pythons}, cpreplicate"
+        f" {versions}; the driver has Python {platform.python_version()}, cpreplicate"
+        f" {__version__}"
     )
 
 

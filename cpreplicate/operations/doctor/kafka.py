@@ -9,6 +9,7 @@ from cpreplicate import errors
 from cpreplicate.core.positions.model import Positions
 from cpreplicate.core.positions.ranges import described
 from cpreplicate.core.positions.remedies import Remedy
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import Refused
 from cpreplicate.operations.doctor.case import Case
 from cpreplicate.operations.doctor.findings import Result, in_two, warning
@@ -43,8 +44,8 @@ def check_kafka(subject: Case) -> Result:
 
 
 def _passed(held: Positions, servers: str) -> str:
-    count = len(held.positions)
-    return f"{count} positions exist at {servers}. But {kafka_check.unknown(servers)}"
+    exist = counted(len(held.positions), "position exists", "positions exist")
+    return f"{exist} at {servers}. But {kafka_check.unknown(servers)}"
 
 
 def _remedy(made: Remedy) -> str:

@@ -7,6 +7,7 @@ import time
 from cpreplicate.core import uri
 from cpreplicate.core.placement import METADATA
 from cpreplicate.core.positions.model import Positions
+from cpreplicate.core.sizes import counted
 from cpreplicate.operations.change.probe import ahead
 from cpreplicate.operations.doctor.case import Case, source_of
 from cpreplicate.operations.doctor.findings import Result, failure, skipped, warning
@@ -31,7 +32,9 @@ def check_checkpoint(subject: Case) -> Result:
     subject.source_state = state = read_source(subject.request)
     files = len(state.needed.paths)
     version = state.file.metadata.version
-    return Result(f"{state.source.checkpoint}, metadata v{version}, references {files} files")
+    return Result(
+        f"{state.source.checkpoint}, metadata v{version}, references {counted(files, 'file')}"
+    )
 
 
 def check_part_files(subject: Case) -> Result:

@@ -13,7 +13,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import total
 from cpreplicate.core.retention import Policy
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import counted, size
 from cpreplicate.errors import LeaseHeld, NoSpace, Refused, UsageError, exit_code_of
 from cpreplicate.operations.change.probe import Probe
 from cpreplicate.operations.change.space import left, shortage
@@ -91,7 +91,7 @@ def check_plan(subject: Case) -> Result:
     kept = _kept(plan.policy)
     if plan.empty:
         return Result(f"nothing to do: the replica holds {plan.checkpoint}{kept}")
-    copies = f"copies {len(plan.copies)} files, {size(total(plan.copies))}"
+    copies = f"copies {counted(len(plan.copies), 'file')}, {size(total(plan.copies))}"
     planned = f"a sync of {plan.checkpoint} {copies}, and deletes {len(plan.deletes)}{kept}"
     if plan.withdrawals:
         planned = f"withdraws {named(plan.withdrawals)}: {planned}"

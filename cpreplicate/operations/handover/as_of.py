@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.change.change import some
 from cpreplicate.protocol import census, json_files, seal
@@ -44,8 +45,8 @@ def warnings_of_newer(replica: Replica, state: State | None, name: str) -> Itera
     newer = ordered[: ordered.index(name)] if name in ordered else []
     if newer:
         yield (
-            f"{some(newer)} {'is' if len(newer) == 1 else 'are'} newer than {name}, and"
-            f" {'stays' if len(newer) == 1 else 'stay'} in {replica.root}. After a CLAIM restore"
+            f"{some(newer)} {plural(len(newer), 'is', 'are')} newer than {name}, and"
+            f" {plural(len(newer), 'stays', 'stay')} in {replica.root}. After a CLAIM restore"
             f" the job deletes files of {name} that they may share: do not restore them then"
         )
 
@@ -69,5 +70,5 @@ def _nothing_by(time: float, replica: Replica, completed: Mapping[str, float], u
     named = ", ".join(f"{name} ({json_files.clock(completed[name])})" for name in nearest)
     parts = [f"{replica.root} holds no checkpoint that was completed by {json_files.clock(time)}"]
     parts += [f"The nearest, which are later, are {named}"] if nearest else []
-    parts += [f"The time of {undated} checkpoints is not recorded"] if undated else []
+    parts += [f"The time of {counted(undated, 'checkpoint')} is not recorded"] if undated else []
     return f"{'. '.join(parts)}. Give --checkpoint to promote one by its name"

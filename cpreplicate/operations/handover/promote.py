@@ -16,6 +16,7 @@ from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.short_repr import short_repr
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
 from cpreplicate.errors import Lagging, Refused
 from cpreplicate.operations.change.change import some
@@ -336,10 +337,12 @@ def _of_strays(replica: Replica, strays: Sequence[str]) -> tuple[str, ...]:
     """
     if not strays:
         return ()
+    were = plural(len(strays), "was", "were")
     return (
-        f"{replica.root} holds {len(strays)} files that cpreplicate did not write, which were left"
-        f" as they are: {some(strays)}. If a job writes its checkpoints here, stop it before you"
-        " start another one. If none does, remove them: unseal refuses while they are there",
+        f"{replica.root} holds {counted(len(strays), 'file')} that cpreplicate did not write,"
+        f" which {were} left as found: {some(strays)}. If a job writes its checkpoints here, stop"
+        " it before you start another one. If none does, remove them: unseal refuses while they"
+        " are there",
     )
 
 

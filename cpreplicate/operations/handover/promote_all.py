@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from cpreplicate.core.log_context import begin_job
 from cpreplicate.core.notify import Notify, named
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import CpreplicateError, Lagging, LeaseHeld, NotAtKafka, NotThere
 from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
 from cpreplicate.operations.handover.promote import PromoteRequest, Promotion, promote
@@ -134,7 +135,8 @@ def promote_all(
     done = _each(jobs, at_once, notify, AT_ONCE)
     held = [job for job in done if job.exit_code == LeaseHeld.exit_code]
     if held and request.lock_wait and not request.dry_run:
-        notify(f"{len(held)} replicas are in use: waiting {request.lock_wait:g} s at most for them")
+        in_use = counted(len(held), "replica is", "replicas are")
+        notify(f"{in_use} in use: waiting {request.lock_wait:g} s at most")
         again = {job.replica: job for job in jobs}
         waited = [again[job.replica] for job in held]
         late = {job.replica: job for job in _each(waited, request, notify, _WAITING_AT_ONCE)}

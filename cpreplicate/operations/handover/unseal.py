@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, is_derived, is_replica_path
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.errors import NotThere, Refused
-from cpreplicate.operations.change.change import opened, some
+from cpreplicate.operations.change.change import opened, some, they_are
 from cpreplicate.operations.change.probe import refuse_held, try_opened
 from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans
@@ -123,8 +124,9 @@ def refuse_used(replica: Replica, job: str) -> str:
         used = list(_used(replica, uri.join(job, name), paths))
         if used:
             raise Refused(
-                f"{uri.join(job, name)} references {len(used)} files of {replica.root}: the job"
-                f" needs them. Nothing was done. They are {some(used)}"
+                f"{uri.join(job, name)} references {counted(len(used), 'file')} of {replica.root}:"
+                f" the job needs {plural(len(used), 'it', 'them')}. Nothing was done."
+                f" {they_are(used)}"
             )
     if not is_named:
         raise Refused(
@@ -165,9 +167,10 @@ def _found(replica: Replica, sealed: Seal, checkpoint: str, ids: frozenset[str])
     if lacking:
         raise Refused(
             f"{checkpoint} is not of the job that was started from {sealed.checkpoint} of"
-            f" {replica.root}, or that was changed: it lacks {len(lacking)} of its {len(known)}"
-            f" operators, {some(sorted(lacking))}. Nothing was done. Give the checkpoint directory"
-            " of that job. If no job uses the replica, give --no-job-uses-it"
+            f" {replica.root}, or that was changed: it lacks {len(lacking)} of its"
+            f" {counted(len(known), 'operator')}, {some(sorted(lacking))}. Nothing was done. Give"
+            " the checkpoint directory of that job. If no job uses the replica, give"
+            " --no-job-uses-it"
         )
     operators = "the one operator" if len(known) == 1 else f"the {len(known)} operators"
     return (

@@ -5,18 +5,20 @@ One task for each job checks whether it has changed. A job with nothing to do co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.log_context import begin_job
 from cpreplicate.core.notify import Notify, named
+from cpreplicate.core.plan import total
 from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.core.short_repr import short_repr
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.errors import NotThere, Obstacle, Sealed, SourceBroken, UsageError, obstacle_of
 from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
 from cpreplicate.operations.jobs.job import Job, JobKey, is_standby, levels_of, marked
@@ -32,6 +34,7 @@ from cpreplicate.runners import (
     choose_runner,
     seconds_by_spark,
 )
+from cpreplicate.runners.choose import RunnerChoice, runner_choice
 from cpreplicate.storage import Sides, Transient
 
 ReplicationOutcome = Literal["replicated", "current", "empty", "skipped", "planned", "failed"]
@@ -54,6 +57,22 @@ class FleetSettings:
     at_once: int = 16
 
 
+class Amount(NamedTuple):
+    """How many files, and their bytes."""
+
+    files: int
+    bytes: int
+
+    @staticmethod
+    def of(parts: Iterable[Amount]) -> Amount:
+        """Return the sum of some amounts."""
+        amounts = list(parts)
+        return Amount(sum(each.files for each in amounts), sum(each.bytes for each in amounts))
+
+
+_NOTHING = Amount(0, 0)
+
+
 @short_repr("name", "outcome", "replica", "error")
 @dataclass(frozen=True)
 class JobReplication(JobResult[ReplicationOutcome]):
@@ -73,6 +92,26 @@ class JobReplication(JobResult[ReplicationOutcome]):
     obstacle: Obstacle | None = None
     replica: str = ""
 
+    @property
+    def copies(self) -> Amount:
+        """What was copied, or is to be."""
+        if self.report is not None:
+            return Amount(len(self.report.plan.copies), total(self.report.plan.copies))
+        check = self._planned
+        return _NOTHING if check is None else Amount(check.files - check.deletes, check.bytes)
+
+    @property
+    def deletes(self) -> Amount:
+        """What was deleted, or is to be. What is left to `sweep` is part of it."""
+        if self.report is not None:
+            return Amount(len(self.report.plan.deletes), total(self.report.plan.deletes))
+        check = self._planned
+        return _NOTHING if check is None else Amount(check.deletes, check.delete_bytes)
+
+    @property
+    def _planned(self) -> SyncCheck | None:
+        return self.check if self.outcome == "planned" else None
+
 
 @short_repr("jobs", "exit_code", "seconds")
 @dataclass(frozen=True)
@@ -80,12 +119,24 @@ class FleetReport(JobResults[JobReplication]):
     """The results of all jobs, in the order of the configuration.
 
     `elsewhere` is how many more jobs are in other shards than `shard`, and were left to these.
+    `expected` is the runner that would copy, and how long that may take, of a dry run.
     """
 
     runner: str
     seconds: float
     shard: Shard = WHOLE
     elsewhere: int = 0
+    expected: RunnerChoice | None = None
+
+    @property
+    def copies(self) -> Amount:
+        """What was copied of all jobs, or is to be."""
+        return Amount.of(job.copies for job in self.jobs)
+
+    @property
+    def deletes(self) -> Amount:
+        """What was deleted of all jobs, or is to be."""
+        return Amount.of(job.deletes for job in self.jobs)
 
     @property
     def exit_code(self) -> int:
@@ -114,14 +165,23 @@ def replicate_fleet(
         fleet = _Fleet(jobs, execution, sides, notify, settings, clock, runners)
         fleet.check(_Check(sides, dry_run, is_first_look=True))
         changed, unreached = fleet.changed(range(len(jobs))), fleet.unreached()
-        unsure = f", {len(unreached)} are asked again later" if unreached else ""
-        notify(f"{len(changed)} of {len(jobs)} jobs have changed{unsure}")
+        again = counted(len(unreached), "is", "are")
+        unsure = f", {again} asked again later" if unreached else ""
+        have = plural(len(changed), "has", "have")
+        notify(f"{len(changed)} of {counted(len(jobs), 'job')} {have} changed{unsure}")
         if not dry_run:
             fleet.replicate(changed)
         fleet.check_again(unreached, _Check(sides, dry_run))
         if not dry_run:
             fleet.replicate(fleet.changed(unreached))
-    return FleetReport(tuple(fleet.results), fleet.runner.name, clock.monotonic() - started)
+    report = FleetReport(tuple(fleet.results), fleet.runner.name, clock.monotonic() - started)
+    return replace(report, expected=_expected(report, execution, sides)) if dry_run else report
+
+
+def _expected(report: FleetReport, execution: ExecutionOptions, sides: Sides) -> RunnerChoice:
+    """Return which runner would copy what is planned, and how long that may take."""
+    (copies, size), (deletes, _) = report.copies, report.deletes
+    return runner_choice(execution, copies + deletes, size, sides.target.limits.bandwidth)
 
 
 class _Fleet:
@@ -173,8 +233,8 @@ class _Fleet:
         by_spark = seconds_by_spark(self._execution, inline)
         if by_spark < inline:
             reason = (
-                f"auto, {count} more jobs to check: inline about {inline:.0f} s, Spark about"
-                f" {by_spark:.0f} s"
+                f"auto, {counted(count, 'more job')} to check: inline about {inline:.0f} s, Spark"
+                f" about {by_spark:.0f} s"
             )
             self._begin(replace(self._execution, runner="spark"), reason=reason)
 

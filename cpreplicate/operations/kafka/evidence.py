@@ -22,6 +22,7 @@ from cpreplicate.core.positions.ranges import (
     skipping,
 )
 from cpreplicate.core.positions.topics import Topics, twins
+from cpreplicate.core.sizes import counted
 
 _SHOWN = 3  # partitions or transactions of a warning
 _USUAL_LIMIT = 900.0  # seconds: what Kafka has for `transaction.max.timeout.ms` by itself
@@ -143,8 +144,8 @@ def _of_open(kafka: Kafka, positions: Sequence[Position], ranges: Ranges) -> Ite
             f"{named(each)} stops at {stable[each]} of {ranges[each].end}" for each in held[:_SHOWN]
         )
         yield (
-            f"a transaction is open in {len(held)} partitions: a job that reads committed records"
-            f" stands still there until it ends: {_some(counts, len(held))}"
+            f"a transaction is open in {counted(len(held), 'partition')}: a job that reads"
+            f" committed records stands still there until it ends: {_some(counts, len(held))}"
         )
 
 
@@ -186,10 +187,11 @@ def _of_others(
         )
         if records:
             yield (
-                f"{topic} has {len(found)} partitions at {kafka.servers} that the checkpoint"
-                f" does not hold, with {records} records, {older} of them older than it: the job"
-                " reads them from where its initializer begins. If the mirror distributes records"
-                " by itself, those that it holds have other records, too"
+                f"{topic} has {counted(len(found), 'partition')} at {kafka.servers} that the"
+                f" checkpoint does not hold, with {counted(records, 'record')}, {older} of them"
+                " older than it: the job reads them from where its initializer begins. If the"
+                " mirror distributes records by itself, those that it holds have other records,"
+                " too"
             )
 
 
@@ -223,9 +225,10 @@ def of_pending(
         return
     old = "of an unknown age" if age is None else f"{age:.0f} s old"
     yield (
-        f"{len(pending)} pending transactions are {old}, and {servers} aborts one after at most"
-        f" {longest}: the output of those that were not committed is missing. If the job ran on"
-        " after this checkpoint, they were committed, and what it wrote since is doubled"
+        f"{counted(len(pending), 'pending transaction is', 'pending transactions are')} {old}, and"
+        f" {servers} aborts one after at most {longest}: the output of those that were not"
+        " committed is missing. If the job ran on after this checkpoint, they were committed, and"
+        " what it wrote since is doubled"
     )
     commands = (
         f"kafka-transactions.sh --bootstrap-server {servers} describe --transactional-id"
@@ -252,7 +255,7 @@ def left_out(
     ends = {each: min(offsets[each], found.end) for each, found in ranges.items()}
     later = clock(kafka, completed, ends, ranges)
     texts = (
-        f"{named(each)} ({ends[each] - first} records from {first} on)"
+        f"{named(each)} ({counted(ends[each] - first, 'record')} from {first} on)"
         for each, first in sorted(later.proven.items())
     )
     return list(texts), later.unproven

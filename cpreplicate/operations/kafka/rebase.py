@@ -32,6 +32,7 @@ from cpreplicate.core.positions.model import PartFile, PendingTransaction, Posit
 from cpreplicate.core.positions.offsets import Choice, Move, unchanged
 from cpreplicate.core.positions.topics import refuse_mistakes, refuse_unknown
 from cpreplicate.core.restore import PathSpeller
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.core.start import Starting, starting
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import NotThere, Refused, UsageError
@@ -348,9 +349,11 @@ def _warnings(held: Positions, request: RebaseRequest) -> Iterator[str]:
     for unread in held.unread:
         yield f"the state of operator {unread.operator} was left as it is: {unread.reason}"
     if held.pending and not request.drops_pending:
+        pending = counted(len(held.pending), "transaction is", "transactions are")
         yield (
-            f"{len(held.pending)} transactions are pending, and the derived checkpoint keeps them:"
-            " at another Kafka the job does not start. --drop-pending leaves them out"
+            f"{pending} pending, and the derived checkpoint keeps"
+            f" {plural(len(held.pending), 'it', 'them')}: at another Kafka the job does not start."
+            " --drop-pending leaves them out"
         )
     files = [each for each in held.part_files if each.is_needed]
     if files and not request.drops_pending:
@@ -378,7 +381,7 @@ def _ahead(moves: Sequence[Move], request: RebaseRequest) -> Iterator[str]:
             for move, count in found
         ]
         yield (
-            f"the group is ahead of the checkpoint in {len(found)} partitions:"
+            f"the group is ahead of the checkpoint in {counted(len(found), 'partition')}:"
             f" {some(places)}. If offsets mean the same records there, so many are not read"
         )
 

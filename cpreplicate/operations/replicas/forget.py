@@ -19,6 +19,7 @@ from cpreplicate.core.notify import Notify, named, silent
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.retention import Retention
+from cpreplicate.core.sizes import plural
 from cpreplicate.errors import (
     CpreplicateError,
     MetadataError,
@@ -385,7 +386,9 @@ def _reasons(
         yield f"whether its job has ended is not known: {reason}"
     if request.older_than is not None and not _is_older(row, request):
         days = request.older_than / _DAY
-        yield f"nothing shows that its newest checkpoint is older than {days:g} days"
+        yield (
+            f"nothing shows that its newest checkpoint is older than {days:g} {plural(days, 'day')}"
+        )
     if row.checkpoint is not None and later is None and not request.last_point:
         yield (
             f"{row.checkpoint} is the newest point of its job"

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest, age_seconds, checkpoints_behind, lag_seconds
 from cpreplicate.core.placement import CHECKPOINT_NAME, job_root
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import CpreplicateError, NotThere, Refused
 from cpreplicate.protocol.marker import Marker, read_marker
 from cpreplicate.protocol.replica import Replica
@@ -100,7 +101,7 @@ class Behind:
 
 def checkpoints_of(count: int) -> str:
     """Return a number of checkpoints as a message has it."""
-    return f"{count} checkpoint{'' if count == 1 else 's'}"
+    return counted(count, "checkpoint")
 
 
 def recorded_source(marker: Marker | None) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import METADATA
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import NotNewer, Obstacle, Obstructed, Refused, Sealed
 from cpreplicate.operations.change.target_root import refuse_replica_as_root
 from cpreplicate.operations.sync.source.state import SourceState, is_followed
@@ -118,9 +119,10 @@ def refuse_outside(committed: Sequence[CommittedCheckpoint], replica: Replica) -
     for checkpoint in committed:
         if checkpoint.outside:
             raise Refused(
-                f"{replica.uri_of(checkpoint.name)} references {len(checkpoint.outside)} files"
-                f" outside the replica, such as {checkpoint.outside[0]}: it was moved, or is"
-                " reached under another name, or is damaged. Nothing was copied or deleted. Give"
-                " the TARGET_ROOT under which it was created, rewrite its paths with `cpreplicate"
-                f" relocate {shlex.quote(replica.root)}`, or sync into another TARGET_ROOT"
+                f"{replica.uri_of(checkpoint.name)} references"
+                f" {counted(len(checkpoint.outside), 'file')} outside the replica, such as"
+                f" {checkpoint.outside[0]}: it was moved, or is reached under another name, or is"
+                " damaged. Nothing was copied or deleted. Give the TARGET_ROOT under which it was"
+                " created, rewrite its paths with `cpreplicate relocate"
+                f" {shlex.quote(replica.root)}`, or sync into another TARGET_ROOT"
             )

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cpreplicate.core.path_columns import texts, without
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import LeaseHeld, Refused, TargetGone
-from cpreplicate.operations.change.change import some
+from cpreplicate.operations.change.change import orphaned
 from cpreplicate.operations.sync.copy import Executed
 from cpreplicate.operations.sync.plan.work import Work
 from cpreplicate.protocol import needed, publication
@@ -87,13 +88,13 @@ def _delete(work: Work, targets: Sequence[str], left: Sequence[str]) -> tuple[st
     change, plan = work.change, work.plan
     if plan.deletes:
         needed_by = ", ".join(plan.dropped) or "the former checkpoint"
-        change.notify(f"deleting {len(plan.deletes)} files that only {needed_by} needed")
+        change.notify(f"deleting {counted(len(plan.deletes), 'file')} that only {needed_by} needed")
     failed = change.delete(targets)
     gone = (*plan.dropped, *change.state.stale, *left)
     failed += change.forget(name for name in gone if name != plan.checkpoint)
     if not failed:
         return ()
-    return (f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}",)
+    return (orphaned(failed),)
 
 
 def _end_journal(work: Work, executed: Executed, listed: Manifest) -> CleanedUp:

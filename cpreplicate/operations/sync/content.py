@@ -14,8 +14,9 @@ from cpreplicate.core.ledger import LedgerEntry, MemberTable
 from cpreplicate.core.path_columns import texts
 from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.reuse import reusing
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.errors import CopyFailed, Refused
-from cpreplicate.operations.change.change import some
+from cpreplicate.operations.change.change import some, they_are
 from cpreplicate.operations.sync.plan.work import Work
 from cpreplicate.operations.sync.source.lacking import refuse_lacking
 from cpreplicate.operations.verify.compare import errors_of, read_of, unread_of
@@ -55,15 +56,16 @@ def damaged(work: Work) -> frozenset[str]:
     members = MemberTable.merged([plan.members, plan.moving])
     if not kept:
         return frozenset()
-    change.notify(f"reading {len(kept)} kept files, {sizes.size(total(kept))}")
+    change.notify(f"reading {counted(len(kept), 'kept file')}, {sizes.size(total(kept))}")
     reads = [
         read_of(replica, action.target, action.bytes, members.get(action.target)) for action in kept
     ]
     outcomes = {outcome.target: outcome for outcome in change.runner.run(reads)}
     if unread := list(errors_of(unread_of(outcomes.values()))):
+        them = plural(len(unread), "it", "them")
         raise CopyFailed(
-            f"{len(unread)} files of the replica cannot be read. Nothing was committed or deleted."
-            f" Make them readable or remove them, and run again. {some(unread)}"
+            f"{counted(len(unread), 'file')} of the replica cannot be read. Nothing was committed"
+            f" or deleted. Make {them} readable or remove {them}, and run again. {some(unread)}"
         )
     different = frozenset(
         action.target
@@ -72,11 +74,8 @@ def damaged(work: Work) -> frozenset[str]:
         != (members.get(action.target) or ledger[action.target]).crc32c
     )
     if different:
-        count = len(different)
-        change.notify(
-            f"{count} kept files are damaged, or differ from their recorded CRC32C, and are copied"
-            " again"
-        )
+        are = counted(len(different), "kept file is", "kept files are")
+        change.notify(f"{are} damaged, or of another CRC32C than recorded: copied again")
     return different
 
 
@@ -114,8 +113,8 @@ def keeping_what_is_equal(work: Work) -> Compared:
     if not others:
         return Compared(plan, {})
     change.notify(
-        f"comparing {len(others)} files that no record lists as written by cpreplicate with the"
-        f" source's, {sizes.size(total(others))}"
+        f"comparing {counted(len(others), 'file')} that no record lists as written by cpreplicate"
+        f" with the source's, {sizes.size(total(others))}"
     )
     pairs = [
         (
@@ -189,11 +188,14 @@ class _Pair(NamedTuple):
 def refuse_different(paths: Sequence[str], root: str) -> None:
     """Raise `Refused` for files that differ. A member of a pack is written elsewhere."""
     if paths:
+        them = plural(len(paths), "it", "them")
         raise Refused(
-            f"{len(paths)} files of {root} were not written by cpreplicate and differ from"
-            " the source's files that belong there, so they would be overwritten. Nothing was"
-            " copied, committed or deleted. If no program needs them, move them out of the replica."
-            f" Else sync into another TARGET_ROOT. They are {some(paths)}"
+            f"{counted(len(paths), 'file')} of {root} {plural(len(paths), 'was', 'were')} not"
+            f" written by cpreplicate and {plural(len(paths), 'differs', 'differ')} from the"
+            f" source's files that belong there, so {plural(len(paths), 'it', 'they')} would be"
+            f" overwritten. Nothing was copied, committed or deleted. If no program needs {them},"
+            f" move {them} out of the replica. Else sync into another TARGET_ROOT."
+            f" {they_are(paths)}"
         )
 
 

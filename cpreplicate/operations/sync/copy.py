@@ -16,6 +16,7 @@ from cpreplicate.core.path_columns import rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan, TargetCopy, total
 from cpreplicate.core.reuse import reusing
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.errors import CopyFailed, SourceDamaged, UsageError
 from cpreplicate.operations.change.change import some
 from cpreplicate.operations.sync.plan import earlier_replicas
@@ -68,7 +69,7 @@ def copy_missing(work: Work, following: Following) -> Executed | None:
     if plan.repacks:
         count = len(plan.repacks)
         amount = sizes.size(total(plan.repacks))
-        work.change.notify(f"moving {count} packed files, {amount}, into new packs")
+        work.change.notify(f"moving {counted(count, 'packed file')}, {amount}, into new packs")
         outcomes += _move_members(work)
     _log.debug("copied in %.3f s", time.monotonic() - began)
     try:
@@ -102,13 +103,15 @@ def _copied_within_target(work: Work, following: Following) -> list[Outcome]:
         tasks = earlier_replicas.tasks(usable, work.replica, plan.packed, stem)
         if tasks:
             amount = sizes.size(sum(place.length for place in usable.values()))
-            change.notify(f"copying {len(tasks)} files, {amount}, from replicas of earlier jobs")
+            change.notify(
+                f"copying {counted(len(tasks), 'file')}, {amount}, from replicas of earlier jobs"
+            )
             with following.copying(plan, texts(usable)):
                 done = change.write(tasks, following.done)
     if failed := list(errors_of(done)):
         change.notify(
-            f"{len(failed)} files cannot be copied from replicas of earlier jobs, and are copied"
-            f" from the source. {some(failed)}"
+            f"{counted(len(failed), 'file')} cannot be copied from replicas of earlier jobs, and"
+            f" {plural(len(failed), 'is', 'are')} copied from the source. {some(failed)}"
         )
     return [outcome for outcome in done if outcome.error is None]
 
@@ -134,7 +137,7 @@ def _copied_from_source(work: Work, plan: Plan, following: Following) -> list[Ou
     packed = int(tasks.is_packed().sum())
     into_packs = f", {packed} of them into packs" if packed else ""
     amount = sizes.size(int(tasks.sizes().sum()))
-    change.notify(f"copying {len(tasks)} files, {amount}{into_packs}")
+    change.notify(f"copying {counted(len(tasks), 'file')}, {amount}{into_packs}")
     with following.copying(plan, tasks.planned.files.paths):
         outcomes = change.write(tasks, following.done, following.wanted)
     for outcome in outcomes:
@@ -157,8 +160,9 @@ def _move_members(work: Work) -> list[Outcome]:
     moved = [move for move in moves if move.target not in damaged]
     outcomes = _without_failures(moved, whole, work)
     if damaged:
-        count = len(damaged)
-        change.notify(f"{count} packed files are damaged and are copied from the source again")
+        are = plural(len(damaged), "is damaged and is", "are damaged and are")
+        which = counted(len(damaged), "packed file")
+        change.notify(f"{which} {are} copied from the source again")
         again = [_from_source(move, work) for move in moves if move.target in damaged]
         outcomes += _without_failures(again, change.write(again), work)
     return outcomes
@@ -185,14 +189,15 @@ def _refuse_failures(failed: Sequence[Outcome], count: int, work: Work) -> NoRet
     if damaged := [outcome for outcome in failed if outcome.is_damaged_at_source]:
         raise SourceDamaged(
             f"{work.plan.checkpoint} cannot be restored at the source: {len(damaged)} of its files"
-            " are damaged or lost there. Nothing was committed or deleted. Sync another checkpoint"
-            f" of the job, and repair the storage. {some(list(errors_of(damaged)))}"
+            f" {plural(len(damaged), 'is', 'are')} damaged or lost there. Nothing was committed or"
+            " deleted. Sync another checkpoint of the job, and repair the storage."
+            f" {some(list(errors_of(damaged)))}"
         )
     is_usage = bool(failed) and all(outcome.is_usage_error for outcome in failed)
     raise (UsageError if is_usage else CopyFailed)(
-        f"{len(failed) or 'some'} of {count} copies failed. {work.plan.checkpoint} was not"
-        " committed and nothing was deleted. Running again copies only what is missing. "
-        + some(list(errors_of(failed)))
+        f"{len(failed) or 'some'} of {counted(count, 'copy', 'copies')} failed."
+        f" {work.plan.checkpoint} was not committed and nothing was deleted. Running again copies"
+        " only what is missing. " + some(list(errors_of(failed)))
     )
 
 
@@ -218,7 +223,7 @@ def _packs_as_found(members: MemberTable, work: Work) -> tuple[dict[str, int], t
         for pack, length in packs.extents(members).items()
     }
     wrong = [
-        f"{replica.uri_of(pack)} has {present.get(pack)} bytes after {length} were written"
+        f"{replica.uri_of(pack)} has {_bytes(present.get(pack))} after {length} were written"
         for pack, length in lengths.items()
         if present.get(pack) != length
     ]
@@ -230,9 +235,15 @@ def _packs_as_found(members: MemberTable, work: Work) -> tuple[dict[str, int], t
 
 def _not_as_written(wrong: Sequence[str]) -> str:
     return (
-        f"{len(wrong)} files of the replica are not as they were written. Nothing was committed or"
-        f" deleted. Remove them and run again. {some(wrong)}"
+        f"{counted(len(wrong), 'file')} of the replica"
+        f" {plural(len(wrong), 'is not as it was', 'are not as they were')} written. Nothing was"
+        f" committed or deleted. Remove {plural(len(wrong), 'it', 'them')} and run again."
+        f" {some(wrong)}"
     )
+
+
+def _bytes(length: int | None) -> str:
+    return "no bytes" if length is None else counted(length, "byte")
 
 
 def _as_found(work: Work, outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
@@ -260,7 +271,7 @@ def _as_found(work: Work, outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
         kept.append(outcome)
         if length != outcome.bytes:
             count = length if length >= 0 else None
-            wrong.append(f"{outcome.target} has {count} bytes after {outcome.bytes} were written")
+            wrong.append(f"{outcome.target} has {_bytes(count)} after {outcome.bytes} were written")
     if wrong:
         raise CopyFailed(_not_as_written(wrong))
     return {outcome.target: outcome for outcome in kept}

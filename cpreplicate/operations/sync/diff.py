@@ -123,6 +123,8 @@ def _check(source_state: SourceState, is_dry_run: bool) -> SyncCheck:
         completed=source_state.source.completed,
         warnings=warnings,
         withdrawals=plan.withdrawals,
+        deletes=len(plan.deletes),
+        delete_bytes=total(plan.deletes),
     )
 
 

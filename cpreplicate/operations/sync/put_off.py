@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_columns import Texts, concatenated, texts, without
-from cpreplicate.operations.change.change import Change, opened, some
+from cpreplicate.core.sizes import counted, plural
+from cpreplicate.operations.change.change import Change, opened, orphaned, some
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import needed, ownership, replica_state, seal
@@ -77,9 +78,10 @@ class Backlog:
         }
         if replaced:
             self.targets = [path for path in self.targets if path not in replaced]
+            have = counted(len(replaced), "file has", "files have")
             notify(
-                f"{len(replaced)} files have another length than cpreplicate wrote and are left:"
-                f" {some(sorted(replaced))}"
+                f"{have} another length than cpreplicate wrote and"
+                f" {plural(len(replaced), 'is', 'are')} left: {some(sorted(replaced))}"
             )
 
     def _examined(self, replica: HeldReplica) -> State:
@@ -100,4 +102,4 @@ class Backlog:
 
 def _report(failed: Sequence[str], notify: Notify) -> None:
     if failed:
-        notify(f"{len(failed)} files could not be deleted and are orphans now: {some(failed)}")
+        notify(orphaned(failed))

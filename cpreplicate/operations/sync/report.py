@@ -12,6 +12,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.plan import Plan, Withdrawal
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.short_repr import short_repr
+from cpreplicate.core.sizes import counted
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
 from cpreplicate.errors import CpreplicateError, KeepsLess, Refused, ReportRefused, TooManyDeletes
 from cpreplicate.operations.sync.plan.groups import Group
@@ -77,7 +78,8 @@ class Report:
 class SyncCheck(NamedTuple):
     """The result of `check`: whether `replica`, a URI, holds `checkpoint` already.
 
-    Otherwise, `files` and `bytes` are to be copied or deleted, and `withdrawals` are those of the
+    Otherwise, `files` are to be copied or deleted, and `deletes` of them are to be deleted. `bytes`
+    are those of the copies, and `delete_bytes` those of the deletes. `withdrawals` are those of the
     plan. `completed` and `warnings` are as in `Report`.
     """
 
@@ -89,6 +91,8 @@ class SyncCheck(NamedTuple):
     completed: float | None = None
     warnings: tuple[str, ...] = ()
     withdrawals: tuple[Withdrawal, ...] = ()
+    deletes: int = 0
+    delete_bytes: int = 0
 
 
 def named(withdrawals: Sequence[Withdrawal]) -> str:
@@ -143,12 +147,13 @@ def refuse_too_many_deletes(report: Report, state: State, request: SyncRequest) 
     gone = [members.get(action.target, {action.target}) - needed for action in plan.deletes]
     deletes, withdrawn = sum(map(len, gone)), len(plan.withdrawals)
     if not request.max_delete.allows(deletes + withdrawn, count + len(state.committed)):
-        checkpoints = f" and {withdrawn} of the {len(state.committed)} checkpoints"
+        checkpoints = f" and {withdrawn} of {counted(len(state.committed), 'checkpoint')}"
         names = f" The checkpoints are {named(plan.withdrawals)}." if withdrawn else ""
         refusal = (
-            f"{deletes} of the {count} files{checkpoints if withdrawn else ''} of {plan.replica}"
-            f" would be deleted, but --max-delete allows {request.max_delete}. Nothing was copied,"
-            f" committed or deleted.{names} If that is right, give a higher --max-delete"
+            f"{deletes} of {counted(count, 'file')}{checkpoints if withdrawn else ''} of"
+            f" {plan.replica} would be deleted, but --max-delete allows {request.max_delete}."
+            f" Nothing was copied, committed or deleted.{names} If that is right, give a higher"
+            " --max-delete"
         )
         raise TooManyDeletes(refusal, replace(report, refusal=Refused(refusal)))
 
@@ -158,7 +163,10 @@ def correct_after_copies(error: CpreplicateError, files: int) -> None:
 
     Checks are made again at each turn, and most of their messages state that nothing was done.
     """
-    text = f"Nothing was committed or deleted, and what was copied ({files} files) stays useful"
+    text = (
+        f"Nothing was committed or deleted, and what was copied ({counted(files, 'file')}) stays"
+        " useful"
+    )
     corrected = _UNTOUCHED.sub(text, str(error))
     if not files or corrected == str(error):
         return

@@ -20,9 +20,10 @@ from cpreplicate.core.placement import (
     is_replica_path,
 )
 from cpreplicate.core.plan import Action
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import MetadataError, Refused
-from cpreplicate.operations.change.change import some
+from cpreplicate.operations.change.change import they_are
 from cpreplicate.operations.upkeep.tree import LAID_OUT, NOT_OURS, Tree, tree_of
 from cpreplicate.protocol import (
     journal,
@@ -257,9 +258,9 @@ def _newer(state: State, unrecorded: list[str], tree: Tree) -> list[str]:
 
 def _of_others(replica: Replica, paths: list[str]) -> str:
     return (
-        f"{replica.root} holds {len(paths)} files that cpreplicate did not write: a job may write"
-        " its checkpoints here. Nothing was changed. If no job uses the directory, remove them."
-        f" They are {some(paths)}"
+        f"{replica.root} holds {counted(len(paths), 'file')} that cpreplicate did not write: a job"
+        " may write its checkpoints here. Nothing was changed. If no job uses the directory, remove"
+        f" {plural(len(paths), 'it', 'them')}. {they_are(paths)}"
     )
 
 
@@ -296,10 +297,10 @@ def _needed(replica: Replica, state: State) -> Texts:
     for committed in state.ours:
         if committed.outside:
             raise Refused(
-                f"{replica.uri_of(committed.name)} references {len(committed.outside)} files"
-                f" outside the replica, such as {committed.outside[0]}: it was moved or is damaged."
-                " Nothing was removed. `cpreplicate relocate` rewrites the paths of a replica that"
-                " was moved"
+                f"{replica.uri_of(committed.name)} references"
+                f" {counted(len(committed.outside), 'file')} outside the replica, such as"
+                f" {committed.outside[0]}: it was moved or is damaged. Nothing was removed."
+                " `cpreplicate relocate` rewrites the paths of a replica that was moved"
             )
     paths = needed.needed(replica, state)
     if not len(paths):

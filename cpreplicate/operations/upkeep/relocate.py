@@ -26,8 +26,16 @@ from cpreplicate.core.placement import (
     path_below,
 )
 from cpreplicate.core.restore import PathsMode, PathSpeller, Restore
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.errors import NotThere, Refused
-from cpreplicate.operations.change.change import Change, opened, refuse_links, some, threads
+from cpreplicate.operations.change.change import (
+    Change,
+    opened,
+    refuse_links,
+    some,
+    they_are,
+    threads,
+)
 from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.upkeep import orphans, unpack
 from cpreplicate.operations.upkeep.unpack import PackedFiles, Unpacked, Unpacker, Unpacking
@@ -361,8 +369,9 @@ def _former_roots(files: Closure, replica: Replica, request: RelocateRequest) ->
             yield root
             return
     raise Refused(
-        f"{replica.root} references {len(elsewhere)} files elsewhere, such as {elsewhere[0]}. Not"
-        " all of them are here, as they would be if the replica had been moved. Nothing was"
+        f"{replica.root} references {counted(len(elsewhere), 'file')} elsewhere, such as"
+        f" {elsewhere[0]}. Not all of that is here, as it would be if the replica had been moved."
+        " Nothing was"
         " changed. Give the root that it was moved from with --moved-from"
     )
 
@@ -396,8 +405,9 @@ def _refuse_incomplete(files: Closure, layout: ReplicaLayout, replica: Replica, 
     wanting = [path for path, extent in extents.items() if present.get(path, -1) < extent]
     if wanting:
         raise Refused(
-            f"{replica.uri_of(name)} lacks {len(wanting)} files, or they are too short. Nothing was"
-            f" changed. Sync the checkpoint again. They are {some(wanting)}"
+            f"{replica.uri_of(name)} lacks {counted(len(wanting), 'file')}, or"
+            f" {plural(len(wanting), 'it is', 'they are')} too short. Nothing was changed. Sync"
+            f" the checkpoint again. {they_are(wanting)}"
         )
 
 

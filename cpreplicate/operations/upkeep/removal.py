@@ -25,9 +25,10 @@ from cpreplicate.core.placement import (
     is_replica_path,
 )
 from cpreplicate.core.plan import Cap
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, Sealed, TooManyDeletes
-from cpreplicate.operations.change.change import Change, opened, some
+from cpreplicate.operations.change.change import Change, opened, some, they_are
 from cpreplicate.operations.change.probe import refuse_held, try_opened
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.upkeep.tree import NOT_OURS, Tree, tree_of
@@ -200,9 +201,12 @@ def _checked(replica: Replica, state: State, request: RemovalRequest) -> _Conten
     if content.others and not request.leaves_others:
         shown = [f"{path} ({why})" for path, why in sorted(content.others.items())]
         raise Refused(
-            f"{replica.root} holds {len(shown)} files or directories of which nothing proves that"
-            " cpreplicate wrote them. Nothing was removed. Find out whose they are. With"
-            f" --leave-others the rest is removed, and they stay. They are {some(shown)}"
+            f"{replica.root} holds"
+            f" {counted(len(shown), 'file or directory', 'files or directories')} of which nothing"
+            f" proves that cpreplicate wrote {plural(len(shown), 'it', 'them')}. Nothing was"
+            f" removed. Find out whose {plural(len(shown), 'it is', 'they are')}. With"
+            " --leave-others the rest is removed, and"
+            f" {plural(len(shown), 'it stays', 'they stay')}. {they_are(shown)}"
         )
     return content
 
@@ -286,8 +290,8 @@ def _refuse_too_many(report: Removal, request: RemovalRequest) -> None:
 def too_many(files: int, of_files: int, cap: Cap) -> str:
     """Return the message of a refusal to remove so many files."""
     return (
-        f"{files} of {of_files} files would be removed, but --max-delete allows {cap}. Nothing was"
-        " removed. If that is right, give a higher --max-delete"
+        f"{files} of {counted(of_files, 'file')} would be removed, but --max-delete allows {cap}."
+        " Nothing was removed. If that is right, give a higher --max-delete"
     )
 
 
@@ -303,7 +307,7 @@ def _remove(change: Change, content: _Content, request: RemovalRequest, report: 
         runner = change.runner.name
         if files:
             amount = sizes.size(report.bytes)
-            change.notify(f"removing {report.files} files, {amount} (runner: {runner})")
+            change.notify(f"removing {counted(report.files, 'file')}, {amount} (runner: {runner})")
         _refuse_failed(replica, change.delete(files))
     for directory in reversed(content.directories):
         if directory.partition("/")[0] != OWN:
@@ -334,8 +338,8 @@ def _refuse_failed(replica: HeldReplica, failed: Sequence[str]) -> None:
     if failed:
         replica.lease.check()  # a lease that is lost is the better reason
         raise CopyFailed(
-            f"{len(failed)} files of {replica.root} could not be removed. Its checkpoints are"
-            " withdrawn, and what lists its files was left. Run again to resume."
+            f"{counted(len(failed), 'file')} of {replica.root} could not be removed. Its"
+            " checkpoints are withdrawn, and what lists its files was left. Run again to resume."
             f" {some(failed)}"
         )
 

@@ -11,6 +11,7 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Action, Cap, total
 from cpreplicate.core.short_repr import short_repr
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.errors import TooManyDeletes
 from cpreplicate.operations.change.change import Change, opened, some
 from cpreplicate.operations.change.probe import refuse_held, try_opened
@@ -123,8 +124,9 @@ def _find(replica: Replica, state: State, request: SweepRequest) -> Sweep:
     deletes = sum(not orphan.target.startswith(f"{OWN}/") for orphan in found.orphans)
     if not request.max_delete.allows(deletes, found.files):
         refused = (
-            f"{deletes} of the {found.files} files of {replica.root} are orphans, but --max-delete"
-            f" allows {request.max_delete}. Nothing was removed. If that is right, give a higher"
+            f"{deletes} of {counted(found.files, 'file')} of {replica.root}"
+            f" {plural(deletes, 'is an orphan', 'are orphans')}, but --max-delete allows"
+            f" {request.max_delete}. Nothing was removed. If that is right, give a higher"
             " --max-delete"
         )
         raise TooManyDeletes(refused, replace(report, refused=refused))
@@ -148,13 +150,17 @@ def _remove(report: Sweep, change: Change, request: SweepRequest) -> Sweep:
     last = [each.target for each in report.found.orphans if each.reason in orphans.LAST]
     with change.running(choose_runner(request.execution, files, 0, request.sides)):
         runner = change.runner.name
-        change.notify(f"removing {files} files, {sizes.size(report.bytes)} (runner: {runner})")
+        change.notify(
+            f"removing {sizes.counted(files, 'file')}, {sizes.size(report.bytes)} (runner:"
+            f" {runner})"
+        )
         failed = change.delete([action.target for action in report.found.trash])
         trash = _create_trash(replica, first) if request.trash and first else None
         failed += change.delete({path: in_trash(trash, path) for path in first} if trash else first)
         if not failed:  # else manifests, records and journals still list what could not be removed
             failed += change.delete(last)
-    warnings = (f"{len(failed)} files could not be removed: {some(failed)}",) if failed else ()
+    not_removed = f"{sizes.counted(len(failed), 'file')} could not be removed: {some(failed)}"
+    warnings = (not_removed,) if failed else ()
     trash_uri = replica.uri_of(trash) if trash else None
     return replace(report, trash=trash_uri, runner=runner, warnings=warnings)
 

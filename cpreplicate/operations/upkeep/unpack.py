@@ -21,8 +21,9 @@ from cpreplicate.core.packs import is_pack, is_written
 from cpreplicate.core.path_columns import texts
 from cpreplicate.core.placement import PACKED, Layout, is_replica_path
 from cpreplicate.core.restore import relative_to
+from cpreplicate.core.sizes import plural
 from cpreplicate.errors import CopyFailed, Refused, ReplicaDamaged
-from cpreplicate.operations.change.change import Change, refuse_links, some
+from cpreplicate.operations.change.change import Change, refuse_links, some, they_are
 from cpreplicate.operations.verify.compare import errors_of
 from cpreplicate.protocol import needed
 from cpreplicate.protocol.ledger import Ledger
@@ -102,9 +103,9 @@ def _refuse_invalid(paths: Iterable[str], metadata_uri: str) -> None:
     invalid = [path for path in paths if not _is_valid(path)]
     if invalid:
         raise Refused(
-            f"{metadata_uri} has {len(invalid)} packed files whose logical path is not that of a"
-            " file in a replica. Nothing was changed. Sync the checkpoint into another TARGET_ROOT"
-            f" with --pack off. They are {some(invalid)}"
+            f"{metadata_uri} has {_packed(invalid)} whose logical path is not that of a file in a"
+            " replica. Nothing was changed. Sync the checkpoint into another TARGET_ROOT with"
+            f" --pack off. {they_are(invalid)}"
         )
 
 
@@ -171,9 +172,10 @@ def _checked(
             ambiguous.add(path)
     if unknown:
         raise Refused(
-            f"{replica.root} has {len(unknown)} packed files for which no CRC32C is recorded, so"
-            " they cannot be checked. Nothing was changed. Sync the checkpoint again, or into"
-            f" another TARGET_ROOT with --pack off. They are {some(sorted(unknown))}"
+            f"{replica.root} has {_packed(unknown)} for which no CRC32C is recorded, so"
+            f" {plural(len(unknown), 'it', 'they')} cannot be checked. Nothing was changed. Sync"
+            " the checkpoint again, or into another TARGET_ROOT with --pack off."
+            f" {they_are(sorted(unknown))}"
         )
     _refuse_ambiguous(replica, ambiguous)
     return members
@@ -182,10 +184,14 @@ def _checked(
 def _refuse_ambiguous(replica: Replica, paths: Collection[str]) -> None:
     if paths:
         raise Refused(
-            f"{replica.root} has {len(paths)} packed files whose path belongs to a file with other"
-            " bytes, too. Nothing was changed. Sync into another TARGET_ROOT with --pack off. They"
-            f" are {some(sorted(paths))}"
+            f"{replica.root} has {_packed(paths)} whose path belongs to a file with other bytes,"
+            " too. Nothing was changed. Sync into another TARGET_ROOT with --pack off."
+            f" {they_are(sorted(paths))}"
         )
+
+
+def _packed(paths: Collection[str]) -> str:
+    return sizes.counted(len(paths), "packed file")
 
 
 def _missing(
@@ -207,9 +213,11 @@ def _missing(
     _refuse_ambiguous(replica, ambiguous)
     if foreign:
         raise Refused(
-            f"{replica.root} has {len(foreign)} files or directories that cpreplicate did not"
-            " record, where packed files would be written. Nothing was changed. If no job uses"
-            f" them, remove them. They are {some(foreign)}"
+            f"{replica.root} has"
+            f" {sizes.counted(len(foreign), 'file or directory', 'files or directories')} that"
+            " cpreplicate did not record, where packed files would be written. Nothing was"
+            " changed. If no job uses"
+            f" {plural(len(foreign), 'it, remove it', 'them, remove them')}. {they_are(foreign)}"
         )
     return tuple(missing)
 
@@ -267,7 +275,10 @@ class Unpacker:
             if not tasks:
                 return
             amount = sizes.size(size)
-            change.notify(f"writing {len(tasks)} packed files, {amount}, as files of their own")
+            change.notify(
+                f"writing {sizes.counted(len(tasks), 'packed file')}, {amount}, as files of their"
+                " own"
+            )
             sides = Sides(self._replica.side, self._replica.side)
             with change.running(choose_runner(execution, len(tasks), size, sides)):
                 outcomes = change.write(tasks)
@@ -294,7 +305,8 @@ class Unpacker:
         if not failed:
             self._replica.storage.rmdir(self._replica.uri_of(PACKED))
             self._end()
-        warnings = (f"{len(failed)} packs could not be deleted: {some(failed)}",) if failed else ()
+        not_deleted = f"{sizes.counted(len(failed), 'pack')} could not be deleted: {some(failed)}"
+        warnings = (not_deleted,) if failed else ()
         return Unpacked(len(members), size, len(self._packs) - len(failed), warnings)
 
     def _refuse_later(self) -> None:
@@ -318,9 +330,9 @@ class Unpacker:
         if failed or len(outcomes) != len(tasks):
             is_damaged = any(outcome.damaged for outcome in outcomes)
             raise (ReplicaDamaged if is_damaged else CopyFailed)(
-                f"{len(failed) or 'some'} of {len(tasks)} packed files could not be written as"
-                " files of their own. No _metadata was changed and nothing was deleted. Run again"
-                f" to resume. {some(failed)}"
+                f"{len(failed) or 'some'} of {sizes.counted(len(tasks), 'packed file')} could not"
+                " be written as files of their own. No _metadata was changed and nothing was"
+                f" deleted. Run again to resume. {some(failed)}"
             )
 
     def _raise_if_not_as_written(self) -> None:
@@ -336,8 +348,9 @@ class Unpacker:
         ]
         if wrong:
             raise CopyFailed(
-                f"{len(wrong)} files of {self._replica.root} are not as they were written. No"
-                f" _metadata was changed and nothing was deleted. Run again. They are {some(wrong)}"
+                f"{sizes.counted(len(wrong), 'file')} of {self._replica.root}"
+                f" {plural(len(wrong), 'is not as it was', 'are not as they were')} written. No"
+                f" _metadata was changed and nothing was deleted. Run again. {they_are(wrong)}"
             )
 
     def _end(self) -> None:

@@ -73,14 +73,18 @@ class Reader:
             chosen = choose_runner(self._execution, len(reads), size, self._sides)
             self._runner = self._resources.enter_context(chosen)
         of_packs = [read.pack for read in reads if read.pack not in (None, read.target)]
-        packed = f", {len(of_packs)} of them in {len(set(of_packs))} packs" if of_packs else ""
-        self._notify(f"comparing {len(reads)} files{packed}, {sizes.size(size)}")
+        packed = (
+            f", {len(of_packs)} of them in {sizes.counted(len(set(of_packs)), 'pack')}"
+            if of_packs
+            else ""
+        )
+        self._notify(f"comparing {sizes.counted(len(reads), 'file')}{packed}, {sizes.size(size)}")
         outcomes = self._runner.run(reads)
         if unread := unread_of(outcomes):
             is_transient = any(outcome.has_been_retried for outcome in unread)
             raise (Transient if is_transient else OSError)(
-                f"{len(unread)} of {len(reads)} files of the replica cannot be read."
-                f" {some(list(errors_of(unread)))}"
+                f"{len(unread)} of {sizes.counted(len(reads), 'file')} of the replica cannot be"
+                f" read. {some(list(errors_of(unread)))}"
             )
         return {outcome.target: outcome for outcome in outcomes}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import counted, size
 from cpreplicate.operations.inspect.comparison import (
     Amount,
     ComparedCheckpoint,
@@ -36,11 +36,11 @@ def _text(result: Comparison) -> str:
 
 
 def _checkpoint(of: ComparedCheckpoint) -> str:
-    return f"{of.checkpoint} ({of.files} files, {size(of.bytes)})"
+    return f"{of.checkpoint} ({counted(of.files, 'file')}, {size(of.bytes)})"
 
 
 def _amount(amount: Amount) -> str:
-    return f"{amount.files} files, {size(amount.bytes)}"
+    return f"{counted(amount.files, 'file')}, {size(amount.bytes)}"
 
 
 def _kept(result: Comparison) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cpreplicate.core.sizes import counted
 from cpreplicate.operations.inspect.export import ReferencesFile
 from cpreplicate.output.json import document
 from cpreplicate.output.results import Forms
@@ -9,7 +10,7 @@ from cpreplicate.output.results import Forms
 
 def _text(written: ReferencesFile) -> str:
     """Return one line."""
-    return f"wrote {written.rows} state handles to {written.file}"
+    return f"wrote {counted(written.rows, 'state handle')} to {written.file}"
 
 
 def _json(written: ReferencesFile) -> str:

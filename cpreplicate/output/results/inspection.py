@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import compress
 from typing import Any
 
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import counted, size
 from cpreplicate.operations.inspect.dating import Dating
 from cpreplicate.operations.inspect.depending import Dependency
 from cpreplicate.operations.inspect.earlier import Increment
@@ -43,8 +43,8 @@ def _facts(result: Inspection) -> Iterator[tuple[str, str]]:
     yield (
         "state",
         (
-            f"{result.files} files, {size(result.bytes)}; {size(result.inline_bytes)} inline;"
-            f" {result.handles} handles"
+            f"{counted(result.files, 'file')}, {size(result.bytes)}; {size(result.inline_bytes)}"
+            f" inline; {counted(result.handles, 'handle')}"
         ),
     )
     if result.increment is not None:
@@ -58,16 +58,22 @@ def _facts(result: Inspection) -> Iterator[tuple[str, str]]:
 
 
 def _increment(increment: Increment) -> str:
-    return f"{increment.files} files, {size(increment.bytes)} that {increment.since} has not"
+    return (
+        f"{counted(increment.files, 'file')}, {size(increment.bytes)} that {increment.since} has"
+        " not"
+    )
 
 
 def _packed(packed: PackSummary) -> str:
     live, dead = size(packed.live_bytes), size(packed.dead_bytes)
-    return f"{packed.files} files in {packed.packs} packs; {live} live, {dead} dead"
+    return (
+        f"{counted(packed.files, 'file')} in {counted(packed.packs, 'pack')}; {live} live, {dead}"
+        " dead"
+    )
 
 
 def _dependency(of: Dependency) -> str:
-    amount = f"{of.files} files, {size(of.bytes)}"
+    amount = f"{counted(of.files, 'file')}, {size(of.bytes)}"
     if of.is_in_replica:
         jobs = f" of {', '.join(of.jobs)}" if of.jobs else " of other jobs"
         return f"{amount}{jobs}, which are here in {of.directory}"
@@ -75,7 +81,9 @@ def _dependency(of: Dependency) -> str:
 
 
 def _oldest(dating: Dating) -> str:
-    missing = f"; {dating.missing} files are missing" if dating.missing else ""
+    missing = (
+        f"; {counted(dating.missing, 'file is', 'files are')} missing" if dating.missing else ""
+    )
     if dating.age is None:
         return f"not known: no file is dated{missing}"
     return f"{_age(dating.age)} old, {dating.oldest}{missing}"

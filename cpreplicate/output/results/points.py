@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import counted, size
 from cpreplicate.operations.replicas.points import Point, Points, ReplicaPoints
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import retention_fields
@@ -34,10 +34,8 @@ def _replica(replica: ReplicaPoints) -> str:
 
 def counted_of(replica: ReplicaPoints) -> str:
     """Return how many checkpoints a replica holds, and how many derived ones."""
-    count = len(replica.points)
-    noun = "checkpoint" if count == 1 else "checkpoints"
     derived = f" and {len(replica.derived)} derived" if replica.derived else ""
-    return f"{count} {noun}{derived}"
+    return f"{counted(len(replica.points), 'checkpoint')}{derived}"
 
 
 def _cells(point: Point) -> tuple[str, ...]:

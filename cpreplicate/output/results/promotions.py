@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, get_args
 
+from cpreplicate.core.sizes import counted
 from cpreplicate.operations.handover.promote_all import (
     JobPromotion,
     PromotionOfAll,
@@ -24,7 +25,7 @@ def _text(report: PromotionOfAll) -> str:
     """Return a table, those that failed or lag first, and how each job is started."""
     counts = [f"{count} {outcome}" for outcome, count in report.counts(_OUTCOMES).items() if count]
     jobs = len(report.jobs) - report.count("not taken")
-    total = f"{jobs} jobs: {', '.join(counts)} ({report.seconds:.1f} s)"
+    total = f"{counted(jobs, 'job')}: {', '.join(counts)} ({report.seconds:.1f} s)"
     parts = [
         table(_HEAD, [_row(job) for job in report.jobs]),
         total,

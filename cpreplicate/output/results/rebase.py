@@ -9,6 +9,7 @@ from typing import Any
 from cpreplicate.core import uri
 from cpreplicate.core.positions.offsets import Move
 from cpreplicate.operations.kafka.part_files import place_of
+from cpreplicate.core.sizes import counted
 from cpreplicate.operations.kafka.rebase import Rebase
 from cpreplicate.output.json import document
 from cpreplicate.output.parts import restore_text, starting_fields, warning_lines
@@ -53,7 +54,11 @@ def _next_steps(result: Rebase) -> list[str]:
 
 def _positions(result: Rebase, changed: int) -> str:
     lost, doubled = _sum(result, "lost"), _sum(result, "doubled")
-    counts = "" if lost is None else f"; {lost} records are lost, {doubled} doubled"
+    counts = (
+        ""
+        if lost is None
+        else f"; {counted(lost, 'record is', 'records are')} lost, {doubled} doubled"
+    )
     return f"{changed} of {len(result.moves)} change{counts}"
 
 
@@ -83,11 +88,10 @@ def _row(move: Move, result: Rebase) -> tuple[str, ...]:
 
 
 def _of_dropped(result: Rebase) -> list[str]:
-    count = len(result.dropped)
-    noun = "transaction is" if count == 1 else "transactions are"
+    are = ("pending transaction is", "pending transactions are")
     return [
-        f"{count} pending {noun} left out. If it was not committed at the former Kafka, its output"
-        " is missing:",
+        f"{counted(len(result.dropped), *are)} left out. If it was not committed at the former"
+        " Kafka, its output is missing:",
         *(
             f"    {each.transactional_id} (producer {each.producer_id}, epoch {each.epoch}) of"
             f" {result.names.get(each.operator, each.operator)}"

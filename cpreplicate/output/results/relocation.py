@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import counted, size
 from cpreplicate.operations.upkeep.relocate import Relocation
 from cpreplicate.operations.upkeep.unpack import Unpacked
 from cpreplicate.output.json import document, timestamp
@@ -30,7 +30,10 @@ def _text(relocation: Relocation) -> str:
 
 
 def _unpacked(unpacked: Unpacked) -> str:
-    return f"{unpacked.files} files, {size(unpacked.bytes)}; {unpacked.packs} packs deleted"
+    return (
+        f"{counted(unpacked.files, 'file')}, {size(unpacked.bytes)};"
+        f" {counted(unpacked.packs, 'pack')} deleted"
+    )
 
 
 def _json(relocation: Relocation) -> str:

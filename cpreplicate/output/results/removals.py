@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import counted, size
 from cpreplicate.operations.replicas.forget import JobRemoval, RemovalOfAll
 from cpreplicate.output.json import document
 from cpreplicate.output.parts import ending, failure_lines, job_lines
@@ -31,7 +31,7 @@ def _total(report: RemovalOfAll) -> str:
     removals = [job.removal for job in report.jobs if job.removal is not None]
     verb = "would be removed" if report.is_dry_run else "removed"
     amount = size(sum(each.bytes for each in removals))
-    return f"{len(removals)} of {len(report.jobs)} replicas {verb}, {amount}"
+    return f"{len(removals)} of {counted(len(report.jobs), 'replica')} {verb}, {amount}"
 
 
 def _json(report: RemovalOfAll) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cpreplicate.core.plan import total
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import counted, size
 from cpreplicate.operations.jobs.attempt import Replicated
 from cpreplicate.output.json import document
 from cpreplicate.output.results import Forms
@@ -13,7 +13,7 @@ from cpreplicate.output.results.report import fields
 def _text(replicated: Replicated) -> str:
     """Return one line of what was replicated."""
     report, plan = replicated.report, replicated.report.plan
-    copied = f"{len(plan.copies)} files, {size(total(plan.copies))} copied"
+    copied = f"{counted(len(plan.copies), 'file')}, {size(total(plan.copies))} copied"
     others = f"{len(plan.keeps)} kept, {len(plan.deletes)} deleted, {report.seconds:.1f} s"
     return f"{replicated.label}: {plan.checkpoint} replicated: {copied}, {others}"
 

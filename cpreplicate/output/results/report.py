@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from cpreplicate.core.plan import Action, Plan, Verb, Withdrawal, replaces, total
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import counted, size
 from cpreplicate.operations.sync.plan.groups import Group
 from cpreplicate.operations.sync.report import Report, named
 from cpreplicate.output import positions
@@ -45,7 +45,7 @@ def _text(result: Report, listing: Listing = "totals") -> str:
     parts += [*positions.parts_of(result.positions), *warning_lines(result.warnings)]
     if result.refusal is not None:  # nothing is, or will be, there to be restored
         return "\n\n".join(parts)
-    is_there = result.committed or plan.empty or (plan.repairs and result.runner is not None)
+    is_there = plan.empty or result.runner is not None
     when = "restore it with" if is_there else "once synced, restore it with"
     return "\n\n".join([*parts, restore_text(result.restore, when)])
 
@@ -141,8 +141,8 @@ def _verbs(plan: Plan) -> tuple[tuple[str, Sequence[Action]], ...]:
 
 def _amount(plan: Plan, verb: str, actions: Sequence[Action]) -> str:
     if verb == "withdraw":
-        return f"{len(actions)} checkpoints"
-    amount = f"{len(actions)} files, {size(total(actions))}"
+        return counted(len(actions), "checkpoint")
+    amount = f"{counted(len(actions), 'file')}, {size(total(actions))}"
     if verb != "copy":
         return amount
     packed, within = sum(action.target in plan.packed for action in actions), plan.reused_copies
@@ -170,7 +170,7 @@ def _result(result: Report) -> str:
     else:
         outcome = "cleaned up; the checkpoint was committed before"
     left = len(result.undeleted)
-    note = f"; {left} files are left to sweep, or to watch" if left else ""
+    note = f"; {counted(left, 'file is', 'files are')} left to sweep, or to watch" if left else ""
     return f"{outcome} ({result.runner}, {took}){note}"
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import counted, size
 from cpreplicate.operations.upkeep.sweep import Sweep
 from cpreplicate.output.json import document, rows
 from cpreplicate.output.parts import action_table, totals, warning_lines
@@ -20,7 +20,7 @@ def _text(sweep: Sweep, actions: bool = False) -> str:
     facts = [
         ("replica", f"{sweep.replica} (holds {', '.join(sweep.found.checkpoints)})"),
         ("files", f"{sweep.found.files} in all"),
-        ("delete", f"{len(sweep.deletes)} files, {size(sweep.bytes)}"),
+        ("delete", f"{counted(len(sweep.deletes), 'file')}, {size(sweep.bytes)}"),
         *((f"left ({count})", reason) for reason, count in left.items()),
         ("result", _result(sweep)),
     ]

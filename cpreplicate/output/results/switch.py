@@ -22,10 +22,9 @@ _HEAD = ("job", "checkpoint", "copied at last", "standstill", "outcome")
 def _text(report: SwitchOfAll) -> str:
     """Return a table of the jobs, then what is known of each."""
     counts = [f"{count} {outcome}" for outcome in OUTCOMES if (count := report.count(outcome))]
-    jobs = "job" if len(report.jobs) == 1 else "jobs"
     parts = [
         table(_HEAD, [_row(job) for job in report.jobs]),
-        f"{len(report.jobs)} {jobs}: {', '.join(counts)} ({report.seconds:.1f} s)",
+        f"{sizes.counted(len(report.jobs), 'job')}: {', '.join(counts)} ({report.seconds:.1f} s)",
     ]
     for job in report.jobs:
         parts += _of_job(job)
@@ -100,8 +99,11 @@ def _of_preview(job: JobSwitch, seen: Preview) -> str:
 
 def behind(seen: Preview) -> str:
     """Return how much of the newest checkpoint a replica lacks."""
-    lacks = f"{seen.behind.files} files, {sizes.size(seen.behind.bytes)}"
-    return f"{lacks} of {seen.newest}, which has {seen.files} files, {sizes.size(seen.bytes)}"
+    lacks = f"{sizes.counted(seen.behind.files, 'file')}, {sizes.size(seen.behind.bytes)}"
+    return (
+        f"{lacks} of {seen.newest}, which has {sizes.counted(seen.files, 'file')},"
+        f" {sizes.size(seen.bytes)}"
+    )
 
 
 def start(seen: Preview) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import is_derived
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import counted, size
 from cpreplicate.operations.verify.verify import Verification, Verifications
 from cpreplicate.output.json import array, document, timestamp
 from cpreplicate.output.log import is_verbose
@@ -27,12 +27,15 @@ def text_of(result: Verification) -> str:
     """Return whether a replica can be restored, and what is wrong if not."""
     what = "presence, extents, locations" if is_verbose() else "names and lengths"
     if result.content:
-        content = f", content of {result.compared} files (CRC32C)"
+        content = f", content of {counted(result.compared, 'file')} (CRC32C)"
     else:
         content = "; not the content (--content)"
     facts = [
         ("replica", result.replica),
-        ("checkpoint", f"{title_of(result)}, {result.files} files, {size(result.bytes)}"),
+        (
+            "checkpoint",
+            f"{title_of(result)}, {counted(result.files, 'file')}, {size(result.bytes)}",
+        ),
         ("checked", f"{what}{content}"),
         ("restorable", "yes" if result.restorable else "NO"),
     ]

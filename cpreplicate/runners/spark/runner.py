@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from pyspark import SparkContext, TaskContext
 
 from cpreplicate.core.log_context import title
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners.base import Done, In, Out
 from cpreplicate.runners.batch import perform
@@ -366,7 +367,8 @@ class _Task:
         failed = [outcome for outcome in outcomes if outcome.is_worth_a_try]
         if failed and attempt < self._last:
             raise failures.BatchFailed(
-                f"{len(failed)} of {len(batch)} files, first {failed[0].target}: {failed[0].error}"
+                f"{len(failed)} of {counted(len(batch), 'file')}, first {failed[0].target}:"
+                f" {failed[0].error}"
             )
         executors.settle()
         return key, encode_outcomes(_merged(known, reporter.indexes, outcomes))

@@ -42,5 +42,5 @@ def test_a_flag_is_0_or_1():
 
 
 def test_bytes_that_follow_are_refused():
-    with pytest.raises(Unreadable, match="1 bytes follow"):
+    with pytest.raises(Unreadable, match="1 byte follows"):
         Fields(b"x").end()

@@ -115,7 +115,7 @@ def test_more_deletes_than_allowed_are_refused_with_the_plan(tmp_path, cap, allo
     if allowed:
         assert sync_next(tmp_path, max_delete=cap).committed
         return
-    with pytest.raises(TooManyDeletes, match="4 of the 9 files") as refused:
+    with pytest.raises(TooManyDeletes, match="4 of 9 files") as refused:
         sync_next(tmp_path, max_delete=cap)
     assert paths(replica) == before
     report = refused.value.report

@@ -67,7 +67,7 @@ def test_a_watch_waits_for_space_and_then_replicates(source, target, tmp_path):
         f" until test -e {committed}; do sleep 0.1; done; kill -TERM $watch; wait $watch"
     )
     assert in_small_filesystem(target, script).returncode == 143
-    assert "a sync would write 1 files, 150.0 KiB" in log.read_text()
+    assert "a sync would write 1 file, 150.0 KiB" in log.read_text()
 
 
 def test_what_the_replica_holds_needs_no_space_again(source, target):
@@ -84,7 +84,7 @@ def test_what_a_sync_will_delete_is_no_space_before_it_commits(source, target):
     first = f"{CLI} sync {source}/chk-1 {target} -q"
     script = f"{first}; {CLI} sync {source}/chk-2 {target}; code=$?; {CLI} verify {target}/{JOB} -q"
     done = in_small_filesystem(target, f"{script} && exit $code")
-    assert (done.returncode, "1 files, 150.0 KiB" in done.stderr) == (3, True)
+    assert (done.returncode, "1 file, 150.0 KiB" in done.stderr) == (3, True)
 
 
 def test_packs_count_with_their_bytes(source, target):

@@ -44,7 +44,7 @@ def test_without_a_kafka_there_is_no_such_check(request_):
 def test_positions_that_exist_are_ok_and_what_is_not_known_is_named(request_):
     finding = found(request_, WHOLE, is_same=True)
     assert finding.status == "ok"
-    assert "1 positions exist at kafka-b:9092" in finding.message
+    assert "1 position exists at kafka-b:9092" in finding.message
     assert "means the same record" in finding.message
 
 

@@ -131,7 +131,7 @@ def test_a_stray_file_that_is_newer_does_not_stop_a_promotion_and_is_reported(re
     os.utime(stray, (time.time() + 60,) * 2)
     printed = CliRunner().invoke(cli, ["promote", str(replica)], standalone_mode=False)
     assert printed.return_value == 0
-    assert f"warning: file:{replica} holds 1 files that cpreplicate did not write" in printed.stdout
+    assert f"warning: file:{replica} holds 1 file that cpreplicate did not write" in printed.stdout
     assert "shared/stray. If a job writes" in printed.stdout
     assert stray.read_text() == "of a job that has not completed a checkpoint yet"
     assert (replica / ".cpreplicate" / "sealed").exists()

@@ -233,7 +233,7 @@ def test_a_lease_that_is_released_meanwhile_is_waited_for(roots):
 
     report = promote_all(jobs, request, notify)
     assert outcomes(report) == {"orders": ("promoted", 0)}
-    assert any("1 replicas are in use" in line for line in lines)
+    assert any("1 replica is in use" in line for line in lines)
 
 
 def test_a_replica_whose_seal_was_removed_can_be_promoted_again(roots):

@@ -317,7 +317,7 @@ def test_what_a_restored_job_meets_there_is_a_warning(site):
     kafka = StandInKafka(held, first_since={("pay", 2): 4}, stable={("pay", 0): 7})
     text = "\n".join(site.promote(kafka).warnings)
     assert "orders partition 0 is read up to 200 and ends at 150" in text
-    assert "a transaction is open in 1 partitions" in text
+    assert "a transaction is open in 1 partition:" in text
     assert "pay partition 0 stops at 7 of 9" in text
     assert "pay is there, and so is A.pay" in text
     assert "pay has 2 partitions at kafka-b:9092 that the checkpoint does not hold" in text
@@ -363,7 +363,7 @@ def test_pending_transactions_older_than_the_kafka_keeps_them_are_a_warning(site
     replica = Replica(site.replica, Side())
     asked = KafkaAsked(StandInKafka({("orders", 0): (0, 500)}, limit=limit), is_same=True)
     warnings = "\n".join(check(replica, ["chk-1"], asked).warnings)
-    assert ("1 pending transactions are" in warnings) == is_old
+    assert ("1 pending transaction is" in warnings) == is_old
     command = "kafka-transactions.sh --bootstrap-server kafka-b:9092 describe"
     assert (f"{command} --transactional-id tx-0-3" in warnings) == is_old
 

@@ -153,7 +153,7 @@ class TestOtherContent:
     @pytest.mark.parametrize("data", [b"", b"other", WRITTEN[:-1], WRITTEN + b"x", bytes(60)])
     def test_is_refused_and_named_and_nothing_is_changed(self, tmp_path, replica, data):
         path = place(replica, "shared/y", data)
-        with pytest.raises(Refused, match=r"1 files of .*They are shared/y") as caught:
+        with pytest.raises(Refused, match=r"1 file of .*It is shared/y") as caught:
             run(tmp_path)
         assert caught.value.exit_code == 6
         assert path.read_bytes() == data
@@ -170,7 +170,7 @@ class TestOtherContent:
     def test_of_another_length_is_refused_by_a_dry_run_too(self, tmp_path, replica, data):
         place(replica, "shared/y", data)
         for dry_run in (diff, partial(check, is_dry_run=True)):
-            with pytest.raises(Refused, match=r"1 files of .*They are shared/y"):
+            with pytest.raises(Refused, match=r"1 file of .*It is shared/y"):
                 dry_run(request(tmp_path))
             dry_run(request(tmp_path, packing=PackOptions("on", 1 << 20)))
 
@@ -202,7 +202,7 @@ class TestWhatADeadRunOnlyPlanned:
     def test_is_another_programs_if_it_differs(self, tmp_path, replica, data):
         planned(replica, "shared/y")
         path = place(replica, "shared/y", data)
-        with pytest.raises(Refused, match=r"1 files of .*They are shared/y"):
+        with pytest.raises(Refused, match=r"1 file of .*It is shared/y"):
             run(tmp_path)
         assert path.read_bytes() == data
         assert not (replica / "chk-2").exists()

@@ -373,7 +373,7 @@ def test_verify_content_names_the_damaged_member_alone(packed):
 
 def test_max_delete_counts_the_members_that_no_checkpoint_will_have(packed):
     packed.write(2, {"shared/x": 50})
-    with pytest.raises(TooManyDeletes, match="8 of the 8 files and 1 of the 1 checkpoints"):
+    with pytest.raises(TooManyDeletes, match="8 of 8 files and 1 of 1 checkpoint"):
         packed.sync(max_delete=Cap(8))
     assert packed.sync(max_delete=Cap(9)).committed
 

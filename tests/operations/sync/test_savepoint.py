@@ -288,7 +288,7 @@ class TestASavepointThatTheRunningJobClaimed:
     def test_is_kept_while_a_checkpoint_of_the_job_references_it(self, claimed, tmp_path):
         replica, file = claimed
         job = self.completed(tmp_path, 3, file)
-        with pytest.raises(Refused, match="references 1 files"):
+        with pytest.raises(Refused, match="references 1 file"):
             unseal(UnsealRequest(replica, job))
         write_checkpoint(tmp_path / "dcA", 4, NEXT)
         with pytest.raises(Sealed):

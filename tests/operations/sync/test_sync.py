@@ -178,7 +178,7 @@ def test_a_delete_that_fails_is_a_warning_and_the_commit_stands(pair):
     victim.mkdir()
     report = pair.sync(second)
     assert report.committed
-    assert "1 files could not be deleted" in report.warnings[0]
+    assert "1 file could not be deleted" in report.warnings[0]
     assert victim.name in report.warnings[0]
     assert pair.verified().restorable
 

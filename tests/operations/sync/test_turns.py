@@ -366,7 +366,7 @@ def test_a_refusal_that_another_program_causes_before_a_turn_states_what_was_cop
         job.complete(3, {**SHARED, "shared/more": 10, "chk-3/own": 5})
         write_checkpoint(job.root.parent / "dcB", 9, SHARED)
 
-    with pytest.raises(Refused, match=r"what was copied \(1 files\) stays useful"):
+    with pytest.raises(Refused, match=r"what was copied \(1 file\) stays useful"):
         replicated(job, started_there)
 
 

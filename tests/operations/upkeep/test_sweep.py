@@ -161,7 +161,7 @@ def test_a_newer_file_that_cpreplicate_did_not_write_is_refused(replica):
     (replica / "shared" / "upload").write_text("in flight")
     before = paths(replica)
     with pytest.raises(
-        Refused, match=r"1 files that cpreplicate did not write: a job may write .* shared/upload"
+        Refused, match=r"1 file that cpreplicate did not write: a job may write .* shared/upload"
     ):
         run(replica)
     assert paths(replica) == before
@@ -180,7 +180,7 @@ def test_more_than_half_is_refused_and_reported(replica):
     for number in range(len(FILES) + 2):
         orphan(replica, f"shared/orphan-{number}")
     before = paths(replica)
-    with pytest.raises(TooManyDeletes, match="11 of the 21 files") as refused:
+    with pytest.raises(TooManyDeletes, match="11 of 21 files") as refused:
         run(replica)
     assert paths(replica) == before
     report = refused.value.report

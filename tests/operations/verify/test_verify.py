@@ -132,7 +132,7 @@ class TestContentIsReadByARunner:
         assert (shown[-1].files, shown[-1].files_total) == (len(FILES) + 1,) * 2
         assert shown[-1].bytes == shown[-1].bytes_total == sum(FILES.values()) + (3 << 20)
         assert lines == [
-            f"comparing {len(FILES) + 1} files, {len(FILES)} of them in 1 packs,"
+            f"comparing {len(FILES) + 1} files, {len(FILES)} of them in 1 pack,"
             f" {size(sum(FILES.values()) + (3 << 20))}"
         ]
 

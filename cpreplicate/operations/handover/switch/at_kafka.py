@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cpreplicate.core.positions.ranges import described
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import Refused
 from cpreplicate.operations.kafka import check as kafka_check
 from cpreplicate.operations.kafka.check import KafkaAsked
@@ -39,4 +40,5 @@ def checked_at_kafka(report: Report, kafka: KafkaAsked | None) -> AtKafka:
         )
         return AtKafka(f"it cannot go on at {servers}", (reason,))
     warnings = (*at.warnings, kafka_check.unknown(servers))
-    return AtKafka(f"{len(held.positions)} positions exist at {servers}", (), warnings)
+    exist = counted(len(held.positions), "position exists", "positions exist")
+    return AtKafka(f"{exist} at {servers}", (), warnings)

@@ -10,6 +10,7 @@ from typing import TypeVar
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify, silent
 from cpreplicate.core.plan import total
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import FlinkRefused, NotThere, Refused, SourceMovedOn
 from cpreplicate.flink import RunningJob
 from cpreplicate.flink.control import Cluster, FlinkControl, Slots
@@ -142,7 +143,8 @@ def preview(job: RunningJob, request: SwitchRequest, clusters: Clusters) -> Prev
 def refuse(seen: Preview) -> None:
     """Raise `Refused` if something is in the way of a switch."""
     if seen.refusals:
-        others = f" There are {len(seen.refusals) - 1} more reasons: --dry-run shows them"
+        more = counted(len(seen.refusals) - 1, "more reason", "more reasons")
+        others = f" --dry-run shows {more}"
         raise Refused(
             f"{seen.name} was not stopped, and nothing was changed: {seen.refusals[0]}"
             f"{others if len(seen.refusals) > 1 else ''}"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from cpreplicate.core import sizes
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.plan import total
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import NotSwitched, SwitchUnclear
 from cpreplicate.operations.handover.switch.ending import take_checkpoint
 from cpreplicate.operations.handover.switch.preview import of_newest, sync_of
@@ -61,7 +62,7 @@ def refuse_damaged(run: Switching, root: str, checkpoint: str) -> None:
             f"{run.log.record.name} was not stopped, and runs on: {checkpoint} of {root} cannot be"
             f" restored: `cpreplicate verify --content {root}` shows why"
         )
-    run.notify(f"compared the content of {found.compared} files of {root}")
+    run.notify(f"compared the content of {counted(found.compared, 'file')} of {root}")
 
 
 def _again(run: Switching) -> Round:

@@ -34,9 +34,10 @@ from cpreplicate.core.plan import (
     dropped,
 )
 from cpreplicate.core.retention import Policy, Retention, policy_of
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import NotThere, Refused, UsageError
-from cpreplicate.operations.change.change import refuse_links, some
+from cpreplicate.operations.change.change import refuse_links, they_are
 from cpreplicate.operations.sync.checks import (
     newer_savepoint,
     refuse_outside,
@@ -320,10 +321,12 @@ def _unproven(gone: Sequence[Committed], present: Lengths, ledger: Ledger) -> Te
 
 def _warnings_of_replaced(paths: Sequence[str]) -> Iterator[str]:
     if paths:
+        them = plural(len(paths), "it", "them")
         yield (
-            f"{len(paths)} files that no checkpoint needs any more have another length than"
-            " cpreplicate wrote. Another program may have written them, so they are not deleted."
-            f" If no program needs them, remove them. They are {some(paths)}"
+            f"{counted(len(paths), 'file')} that no checkpoint needs any more"
+            f" {plural(len(paths), 'has', 'have')} another length than cpreplicate wrote. Another"
+            f" program may have written {them}, so {plural(len(paths), 'it is', 'they are')} not"
+            f" deleted. If no program needs {them}, remove {them}. {they_are(paths)}"
         )
 
 
@@ -341,12 +344,13 @@ def warnings_of_strangers(plan: Plan) -> Iterator[str]:
 
     Only a sync compares their content.
     """
-    if plan.strangers:
+    if count := len(plan.strangers):
         yield (
-            f"{len(plan.strangers)} files of the replica were not written by cpreplicate, as far"
-            " as it recorded, and are where files would be copied. A sync compares them with the"
-            " source's: it keeps them if they are equal, and is refused if one differs. They are"
-            f" {some(sorted(plan.strangers))}"
+            f"{counted(count, 'file')} of the replica {plural(count, 'was', 'were')} not written by"
+            f" cpreplicate, as far as it recorded, and {plural(count, 'is', 'are')} where files"
+            f" would be copied. A sync compares {plural(count, 'it', 'them')} with the source's: it"
+            f" keeps what is equal, and is refused if {plural(count, 'it', 'one')} differs."
+            f" {they_are(sorted(plan.strangers))}"
         )
 
 

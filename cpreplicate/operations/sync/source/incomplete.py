@@ -16,6 +16,7 @@ import numpy as np
 from cpreplicate.core import uri
 from cpreplicate.core.closure import FileTable, job_directory
 from cpreplicate.core.path_columns import Numbers, Texts, chosen, parts_of, texts_among
+from cpreplicate.core.sizes import counted
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import Misplaced, SourceBroken
 from cpreplicate.operations.change.change import some
@@ -48,7 +49,8 @@ class Looked(NamedTuple):
             return None
         return (
             f"only {self.files} of the {self.all_files} files to be copied were looked for at the"
-            f" source, in {self.directories} of {self.all_directories} directories. If others are"
+            f" source, in {self.directories} of"
+            f" {counted(self.all_directories, 'directory', 'directories')}. If others are"
             " missing or too short, only sync finds that, and ends with exit code 10"
         )
 
@@ -247,7 +249,7 @@ def _instead(search: Search, missing: Sequence[str]) -> str:
 
 
 def _count(files: int) -> str:
-    return "1 referenced file is" if files == 1 else f"{files} referenced files are"
+    return counted(files, "referenced file is", "referenced files are")
 
 
 def _spelled(prefix: str) -> str:
@@ -271,7 +273,7 @@ def _too_short(prefix: str, names: Texts, lengths: Numbers, extents: Numbers) ->
         strict=True,
     )
     return [
-        f"{prefix}{name} has {length} bytes, the checkpoint needs {extent}"
+        f"{prefix}{name} has {counted(length, 'byte')}, the checkpoint needs {extent}"
         for name, length, extent in rows
     ]
 

@@ -335,7 +335,7 @@ class Following:
         self._wanted.drop(uri.join(self._root, path) for path in dropped)
         self._notify(
             f"turned from {former} to {name}, which the job completed since:"
-            f" {left.files} files, {sizes.size(left.bytes)}, are left to be copied"
+            f" {sizes.counted(left.files, 'file')}, {sizes.size(left.bytes)}, left to be copied"
         )
 
     def _most_begun(self) -> int:
@@ -352,13 +352,15 @@ class Following:
         turns, now = self.turns, self._clock.monotonic()
         return SourceMovedOn(
             f"{newer.source.root}: the job replaces its files as fast as they are copied. This run"
-            f" turned {len(turns.names)} times, from {turns.names[0]} to {newer.placement.name},"
-            f" and after the last {MOST_WITHOUT_GAIN} turns no less was left than before:"
-            f" {sizes.size(left.bytes)}. The copies carried {turns.rate(self._bytes, now)}, and new"
-            f" files came at {turns.rate(turns.fresh, turns.last)}. Nothing was committed or"
-            " deleted. Files that were copied stay useful. Let the job retain more checkpoints"
-            " (state.checkpoints.num-retained, in Flink 2 execution.checkpointing.num-retained) or"
-            " complete them less often (execution.checkpointing.interval), or raise --bandwidth"
+            f" turned {sizes.counted(len(turns.names), 'time')}, from {turns.names[0]} to"
+            f" {newer.placement.name}, and after the last {MOST_WITHOUT_GAIN} turns no less was"
+            f" left than before: {sizes.size(left.bytes)}. The copies carried"
+            f" {turns.rate(self._bytes, now)}, and new files came at"
+            f" {turns.rate(turns.fresh, turns.last)}. Nothing was committed or deleted. Files that"
+            " were copied stay useful. Let the job retain more checkpoints"
+            " (state.checkpoints.num-retained, in Flink 2 execution.checkpointing.num-retained)"
+            " or complete them less often (execution.checkpointing.interval), or raise"
+            " --bandwidth"
         )
 
     def _left(self, state: SourceState) -> Left:

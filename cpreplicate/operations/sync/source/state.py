@@ -18,6 +18,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, FileTable, closure
 from cpreplicate.core.path_columns import Texts
 from cpreplicate.core.placement import CHECKPOINT_NAME, Placement, job_root
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceMovedOn
 from cpreplicate.operations.sync.place import named_source, replica_root
 from cpreplicate.operations.sync.request import SyncRequest
@@ -357,9 +358,10 @@ def _refuse_other_roots(files: Closure, source: Source, request: SyncRequest) ->
         else ""
     )
     raise Refused(
-        f"{source.checkpoint} references {len(outside)} files outside the source's roots, such as"
-        f" {outside[0]}. Nothing was read from there. {hint}If they belong to this job, name their"
-        " directory with --source-root. If they can be read elsewhere, give --remap FROM=TO"
+        f"{source.checkpoint} references {counted(len(outside), 'file')} outside the source's"
+        f" roots, such as {outside[0]}. Nothing was read from there. {hint}If they belong to this"
+        " job, name their directory with --source-root. If they can be read elsewhere, give"
+        " --remap FROM=TO"
     )
 
 

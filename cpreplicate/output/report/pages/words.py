@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import plural, size
 from cpreplicate.output.text import duration
 
 _SHORT = 5.0  # seconds
 _LONGEST_LABEL = 48  # characters of a label of a chart; its table has the whole text
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun, such as `1 file` and `2 files`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return a count with what it counts, as `core.sizes` does, in groups of three digits."""
+    return f"{count:,} {plural(count, one, many)}"
 
 
 def of_bytes(part: int, whole: int) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from cpreplicate.core import uri as uris
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
 from cpreplicate.storage.base import NoAnswer, refuse_unusable
@@ -116,7 +117,9 @@ class HdfsClientStorage(RenamingStorage):
             snapshots = uris.join(directory, _SNAPSHOTS)
             if self.stat(snapshots) is not None:
                 count = len(self.list(snapshots))
-                yield DeletePolicy(f"{directory} is snapshottable and has {count} snapshots", True)
+                yield DeletePolicy(
+                    f"{directory} is snapshottable and has {counted(count, 'snapshot')}", True
+                )
 
     def delete(
         self,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from cpreplicate.core import uri as uris
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage, Usage, path_of, written_as
 from cpreplicate.storage.backends.hdfs.damage import Arrivals
@@ -142,11 +143,11 @@ class HdfsStorage(HdfsClientStorage):
             return self._hadoop().open(uri)
         except UsageError as error:
             raise UsageError(
-                f"{uri} has {packets.length()} bytes in complete blocks, and the checkpoint needs"
-                f" {extent}. Its writer has it open: Hadoop's client reads what is flushed of the"
-                " last block, and so does WebHDFS, but hdfs-native does not. Install Java 17 or"
-                " later and pyspark, here and on each executor, or name the SOURCE by webhdfs:,"
-                f" with --remap {self._filesystem}=webhdfs://NAMENODE:9870"
+                f"{uri} has {counted(packets.length(), 'byte')} in complete blocks, and the"
+                f" checkpoint needs {extent}. Its writer has it open: Hadoop's client reads what"
+                " is flushed of the last block, and so does WebHDFS, but hdfs-native does not."
+                " Install Java 17 or later and pyspark, here and on each executor, or name the"
+                f" SOURCE by webhdfs:, with --remap {self._filesystem}=webhdfs://NAMENODE:9870"
             ) from error
 
     def _may_be_open(self, uri: str) -> bool:

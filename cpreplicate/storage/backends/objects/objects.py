@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Any, BinaryIO, TypeVar, cast
 
 from cpreplicate.core import uri as uris
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import Refused, UsageError
 from cpreplicate.storage.backends.objects import policies as object_policies
 from cpreplicate.storage.backends.objects import s3_options
@@ -473,7 +474,9 @@ class _TranslatingFile:
             data = bytes(self._file.read(size))
             if len(data) < expected:  # cut, or the object was replaced after its length was read
                 raise Transient(
-                    errno.EIO, f"the answer ended after {len(data)} of {expected} bytes", self._uri
+                    errno.EIO,
+                    f"the answer ended after {len(data)} of {counted(expected, 'byte')}",
+                    self._uri,
                 )
             return data
 

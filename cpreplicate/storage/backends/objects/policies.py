@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from cpreplicate.core.sizes import counted
 from cpreplicate.storage.backends.objects.errors import translated_errors
 from cpreplicate.storage.statuses import DeletePolicy
 
@@ -23,8 +24,8 @@ def _versioning(client: Any, bucket: str) -> str | None:
     expires = [rule for rule in rules if "NoncurrentVersionExpiration" in rule]
     if expires:
         return (
-            f"bucket {bucket} keeps versions of deleted objects; {len(expires)} lifecycle rules"
-            " expire them"
+            f"bucket {bucket} keeps versions of deleted objects;"
+            f" {counted(len(expires), 'lifecycle rule expires', 'lifecycle rules expire')} them"
         )
     return f"bucket {bucket} keeps versions of deleted objects, and no lifecycle rule expires them"
 

@@ -10,7 +10,7 @@ from cpreplicate.storage.base import NotAuthenticated
 
 _NEEDED = (
     "WebHDFS with Kerberos needs the package requests-kerberos. Install it here and on every"
-    " executor: pip install 'cpreplicate[spnego]', which needs libkrb5-dev, gcc and"
+    " executor: pip install requests-kerberos, which needs libkrb5-dev, gcc and"
     " python3-dev (Debian, Ubuntu) or krb5-devel, gcc and python3-devel (RHEL); or name the cluster"
     " by hdfs: or give a delegation token as the option token"
 )
