@@ -3,38 +3,69 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from cpreplicate.core.sizes import size
+from cpreplicate.core.placement import JOB_ID
+from cpreplicate.core.sizes import counted, plural, size
 from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus, bytes_of
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import retention_fields
 from cpreplicate.output.positions import fields, parts_of
 from cpreplicate.output.results import Forms
-from cpreplicate.output.text import duration, lines, table
+from cpreplicate.output.streams import is_terminal
+from cpreplicate.output.text import duration, fitted, lines
 
 _HEAD = (
     *("job", "checkpoint", "age", "source", "lag", "ready", "files", "size", "packs"),
     *("verified", "state"),
 )
+_DISPENSABLE = (  # the first to be left out on a narrow terminal
+    *("packs", "files", "source", "stored", "orphans", "size", "verified", "keeps", "age"),
+)
+_SHORT_ID = 8  # letters
 _UNKNOWN = "?"
 
 
 def _text(status: FleetStatus) -> str:
     """Return a row for each replica, then what is wrong with some of them."""
-    more = dict(_more_columns(status))
-    head = (*_HEAD, *more)
-    rows = [
-        (*_cells(row, status), *(cell(row) for cell in more.values())) for row in status.replicas
-    ]
     problems = [
         f"{title_of(row)}: {text}" for row in status.replicas for text in problems_of(row, status)
     ]
     positions = [part for row in status.replicas for part in _positions(row)]
     ends = [*_more_lines(status), *filter(None, [_summary(status)])]
-    parts = [table(head, rows), *positions, lines(problems), lines(ends)]
+    parts = [fitted(_columns(status), _DISPENSABLE), *positions, lines(problems), lines(ends)]
     return "\n\n".join(filter(None, parts))
+
+
+def _columns(status: FleetStatus) -> dict[str, list[str]]:
+    """Return the cells of each column, under its head."""
+    rows = [_cells(row, status) for row in status.replicas]
+    columns = {head: [row[number] for row in rows] for number, head in enumerate(_HEAD)}
+    if is_terminal(sys.stdout):  # programs that read a pipe get whole ids
+        columns["job"] = _short_titles(status.replicas)
+        columns["packs"] = [each if each != "0" else "" for each in columns["packs"]]
+    for head, cell in _more_columns(status):
+        columns[head] = list(map(cell, status.replicas))
+    return columns
+
+
+def _short_titles(rows: Sequence[ReplicaStatus]) -> list[str]:
+    """Return the title of each row with the beginning of its id, as many letters as tell it apart.
+
+    A command with --job takes such a beginning, too.
+    """
+    ids = [row.job for row in rows]
+    letters = _SHORT_ID
+    while len({each[:letters] for each in ids}) < len(set(ids)):
+        letters += 1
+    return [
+        title_of(row).replace(row.job, row.job[:letters])
+        if JOB_ID.match(row.job)
+        else title_of(row)
+        for row in rows
+    ]
 
 
 def _more_columns(status: FleetStatus) -> Iterator[tuple[str, Callable[[ReplicaStatus], str]]]:
@@ -59,12 +90,16 @@ def _positions(row: ReplicaStatus) -> list[str]:
 def _more_lines(status: FleetStatus) -> Iterator[str]:
     """Yield what the replicas of earlier lives take together, and how many are in other shards."""
     if status.elsewhere:
-        yield f"shard {status.shard}: {status.elsewhere} replicas are of jobs in other shards"
-    if rows := status.of_earlier_lives:
         yield (
-            f"{len(rows)} of {len(status.replicas)} replicas are of earlier lives of their jobs,"
-            f" {size(bytes_of(rows))}: see cpreplicate forget"
+            f"shard {status.shard}: {counted(status.elsewhere, 'replica is', 'replicas are')} of"
+            " jobs in other shards"
         )
+    if rows := status.of_earlier_lives:
+        are = plural(
+            len(rows), "is of an earlier life of its job", "are of earlier lives of their jobs"
+        )
+        which = f"{len(rows)} of {counted(len(status.replicas), 'replica')}"
+        yield f"{which} {are}, {size(bytes_of(rows))}: see cpreplicate forget"
 
 
 def _json(status: FleetStatus) -> str:
@@ -192,8 +227,10 @@ def _summary(status: FleetStatus) -> str:
     limit, count = duration(status.max_lag), len(status.replicas)
     names = ", ".join(title_of(row) for row in status.lagging)
     if not names:
-        return f"none of {count} replicas lags more than {limit}"
-    return lines([f"{len(status.lagging)} of {count} replicas lag more than {limit}: {names}"])
+        return f"none of {counted(count, 'replica')} lags more than {limit}"
+    lag = plural(len(status.lagging), "lags", "lag")
+    which = f"{len(status.lagging)} of {counted(count, 'replica')}"
+    return lines([f"{which} {lag} more than {limit}: {names}"])
 
 
 def _object(row: ReplicaStatus, status: FleetStatus) -> dict[str, Any]:
