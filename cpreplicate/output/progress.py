@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
 
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import counted, size
 from cpreplicate.output.log import narrate, narrate_in_file, write_event
-from cpreplicate.output.streams import is_terminal
+from cpreplicate.output.streams import clear_before_writing, is_terminal
 from cpreplicate.output.text import duration
 from cpreplicate.runners import ShowProgress, Snapshot
 
@@ -38,7 +39,7 @@ def progress(form: Form, in_file: bool = False) -> ShowProgress | None:
 def line(now: Snapshot) -> str:
     """Return a snapshot as one line for people."""
     parts = [
-        f"{now.files} of {now.files_total} files",
+        f"{now.files} of {counted(now.files_total, 'file')}",
         f"{size(now.bytes)} of {size(now.bytes_total)}",
         f"{size(int(now.rate))}/s",
     ]
@@ -100,22 +101,26 @@ class _Events:
 
 
 class _Bar:
-    """Draw a bar again every second, and erase it at the end."""
+    """Draw a bar again every second, and erase it at the end and before each message."""
 
     def __init__(self) -> None:
         self._bar: tuple[Progress, TaskID] | None = None
+        self._lock = RLock()  # jobs of a fleet write messages from many threads
 
     def __call__(self, now: Snapshot, last: bool) -> None:
-        with suppress(OSError):  # the terminal is gone, but the run continues
-            if last:
-                self._erase()
-            else:
-                self._draw(now)
+        if last:
+            self._erase()
+            clear_before_writing(None)
+            return
+        with self._lock, suppress(OSError):  # the terminal is gone, but the run continues
+            self._draw(now)
+        clear_before_writing(self._erase)
 
     def _erase(self) -> None:
-        if self._bar is not None:
-            self._bar[0].stop()
-        self._bar = None
+        with self._lock, suppress(OSError):
+            bar, self._bar = self._bar, None
+            if bar is not None:
+                bar[0].stop()
 
     def _draw(self, now: Snapshot) -> None:
         self._bar = self._bar or _new_bar()

@@ -9,6 +9,7 @@ import os
 import re
 import select
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from errno import EBADF
 from typing import TextIO
@@ -25,6 +26,18 @@ def printable(text: str) -> str:
     else overwrite what the terminal shows.
     """
     return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+_clear: Callable[[], None] | None = None
+
+
+def clear_before_writing(clear: Callable[[], None] | None) -> None:
+    """Record what removes from the terminal what stands on the line of the cursor, if anything.
+
+    It is called before each line that is written to either stream: they may be one terminal.
+    """
+    global _clear  # a process has one terminal
+    _clear = clear
 
 
 def write_result(text: str) -> OSError | None:
@@ -85,6 +98,8 @@ def _printable_line(line: str) -> str:
 def _write(stream: TextIO | None, text: str) -> OSError | None:
     if stream is None:  # it was closed when the process started
         return OSError(EBADF, os.strerror(EBADF))
+    if _clear is not None:
+        _clear()
     try:
         _write_all(stream, text.encode(stream.encoding or "utf-8", "backslashreplace"))
     except OSError as error:

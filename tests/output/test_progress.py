@@ -1,6 +1,9 @@
 """Progress displays for people and for programs."""
 
 import json
+import os
+import pty
+import re
 import subprocess
 import sys
 
@@ -113,3 +116,43 @@ def test_events_of_a_run_that_lasts_show_how_far_it_is(tmp_path, words):
             process.communicate(timeout=PATIENCE)
     assert counts == sorted(counts)
     assert 0 < counts[-1] < 3_000_000
+
+
+def test_a_message_stands_on_a_line_of_its_own_beside_a_bar(tmp_path):
+    """A bar is erased before a message, and drawn again below it."""
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, {f"shared/{n}": 9_000 for n in range(30)})
+    slowly = ["sync", checkpoint, tmp_path / "dcB", "--bandwidth", "1KB/s", "--runner", "inline"]
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cpreplicate", *map(str, slowly)],
+        stdout=follower,
+        stderr=follower,
+        env={**os.environ, "COLUMNS": "160", "TERM": "xterm"},
+    )
+    os.close(follower)
+    printed = b""
+    try:
+        while b" left" not in printed:  # the bar, which is there while it copies
+            printed += os.read(leader, 1 << 16)
+        process.terminate()
+        while piece := os.read(leader, 1 << 16):
+            printed += piece
+    except OSError:
+        pass  # Linux reports that the other side of a terminal was closed
+    process.communicate(timeout=PATIENCE)
+    os.close(leader)
+    assert process.returncode == 143
+    before, _, _ = printed.decode().partition("cpreplicate: error: interrupted")
+    assert re.search(r"(\n|\r|\x1b\[2K)(\x1b\[[0-9;?]*\w)*$", before), before[-80:]
+
+
+def test_a_bar_is_erased_once_before_messages(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    show = progress.progress("bar")
+    show(NOW, False)
+    log.narrate("one")
+    log.narrate("two")
+    show(NOW, True)
+    log.narrate("three")
+    printed = capsys.readouterr().err
+    assert printed.endswith("\x1b[2Kone\ntwo\nthree\n")
