@@ -15,6 +15,7 @@ _VALUES = {
     kinds.STORAGE_CONF: "key=value",
     kinds.SPARK_PROPERTY: "spark.executor.cores=4",
     kinds.SHARD: "2/3",
+    kinds.JOB_DIRECTORY: "/a",
     kinds.MASTER: "yarn",
     kinds.HDFS_CLIENT: "hadoop",
     kinds.PROM_FILE: "/a.prom",

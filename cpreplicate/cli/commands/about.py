@@ -11,6 +11,7 @@ import click
 from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.running.groups import GroupedCommand
 from cpreplicate.cli.submitted import SCRIPT
+from cpreplicate.cli.running.groups import GroupedCommand, help_of
 from cpreplicate.version import __version__
 
 _EXIT_CODES = "exit-codes"
@@ -30,8 +31,9 @@ def _topics(_context: click.Context, _parameter: click.Parameter, incomplete: st
     exit_codes={0: "done", 2: "no such topic"},
 )
 @click.argument("topic", nargs=-1, shell_complete=_topics)
+@click.option("--all", "with_all", is_flag=True, help="Show every option of the command.")
 @click.pass_context
-def show_help(context: click.Context, topic: tuple[str, ...]) -> None:
+def show_help(context: click.Context, topic: tuple[str, ...], with_all: bool) -> None:
     """Print the help of a command, or of exit-codes: what each of them means."""
     root = context.find_root()
     if topic == (_EXIT_CODES,):
@@ -40,7 +42,7 @@ def show_help(context: click.Context, topic: tuple[str, ...]) -> None:
     command: click.Command = cli
     for word in topic:
         command, root = _inner(command, word, root)
-    click.echo(command.get_help(root))
+    click.echo(help_of(command, root, with_all=with_all))
 
 
 def _inner(

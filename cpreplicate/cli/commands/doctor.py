@@ -27,6 +27,10 @@ _CODES = {
     ),
     exit_codes=_CODES,
     shows="sync",
+    essentials=(
+        "remap adopt source-conf target-conf source-keytab target-keytab runner master conf "
+        "max-delete job kafka kafka-conf retry-for output verbose"
+    ),
     options=(
         *options.PLAN,
         *options.CONF,

@@ -35,7 +35,7 @@ from cpreplicate.cli.running.requests import (
     stated_by_file,
     sync_request,
 )
-from cpreplicate.cli.running.results import show_change
+from cpreplicate.cli.running.results import advised, show_change
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
 
@@ -61,6 +61,11 @@ _TITLES = {"job": "[[job]]", "root": "[[root]]", "defaults": "[defaults]"}
         **exit_codes.STOPPED,
     },
     reloads_with=options.EVERY.field,
+    keys=options.FLEET_TABLES["job"],
+    essentials=(
+        "dry-run every slots shard metrics heartbeat max-lag forget-ended allow-older runner "
+        "master properties-file source-conf target-conf bandwidth report metrics-file output"
+    ),
     options=(
         options.DRY_RUN,
         options.EVERY,
@@ -116,7 +121,7 @@ def fleet(
         shard = values["shard"]
         jobs = [job for job in every_job if job.is_in(shard)]
         report = replicate_fleet(jobs, execution_of(values), sides, notify, dry_run)
-        report = replace(report, shard=shard, elsewhere=len(every_job) - len(jobs))
+        report = advised(replace(report, shard=shard, elsewhere=len(every_job) - len(jobs)))
         record(report)
     page = page_writer(values["report_file"], report)
     code = show_change(report, output, page=page, is_dry_run=dry_run)

@@ -23,6 +23,7 @@ from cpreplicate.cli.running.requests import (
 from cpreplicate.cli.running.results import show_change, showing_refused_plan
 from cpreplicate.cli.running.selection import confirm, selected
 from cpreplicate.cli.running.services import clusters_of
+from cpreplicate.core.sizes import counted, plural
 
 _ONLY_WITH_ALL = ("include", "skip_lagging", "yes", "sealed_after")
 _NOT_WITH_ALL = (
@@ -50,6 +51,10 @@ _NOT_WITH_ALL = (
         21: "--max-lag: the source is, or may be, further ahead; nothing was changed",
         **exit_codes.STOPPED,
     },
+    essentials=(
+        "dry-run job checkpoint as-of go-back content all include max-lag skip-lagging yes "
+        "flink kafka kafka-conf source-conf target-conf lock-wait output"
+    ),
     options=(
         options.DRY_RUN,
         upkeep_options.SELECTED_JOB,
@@ -118,7 +123,10 @@ def _promote_all(place: str, output: Any, values: dict[str, Any]) -> int:
     )
     jobs = operation.candidates(request)
     taken = sum(job.is_taken for job in jobs)
-    confirm(f"Seal the replicas of {taken} jobs, so that they are not synced further?", values)
+    which = plural(
+        taken, "replica of 1 job, so that it is", (f"replicas of {taken} jobs, so that they are")
+    )
+    confirm(f"Seal the {which} not synced further?", values)
     report = operation.promote_all(jobs, request, notify)
     return show_change(report, output, is_dry_run=request.dry_run) or report.exit_code
 
@@ -136,6 +144,9 @@ def _promote_all(place: str, output: Any, values: dict[str, Any]) -> int:
         **exit_codes.REPLICA,
         3: "--all: not every replica was unsealed; the result has the exit code of each",
     },
+    essentials=(
+        "dry-run replica-of job no-job-uses-it all include sealed-after yes target-conf output"
+    ),
     options=(
         options.DRY_RUN,
         *upkeep_options.UNSEAL,
@@ -173,7 +184,7 @@ def unseal(
         return _unseal_all(replica, output, values)
     start_narration(values)
     side = target_side(values)
-    replica = selected(replica, replica_of, side)
+    replica = selected(replica, replica_of, side, option="--replica-of")
     request = operation.UnsealRequest(replica, job, side, values["dry_run"])
     return show_change(operation.unseal(request), output, is_dry_run=request.dry_run)
 
@@ -190,7 +201,9 @@ def _unseal_all(place: str, output: Any, values: dict[str, Any]) -> int:
     start_narration(values)
     side = target_side(values)
     replicas = every_replica(place, Sides(target=side))
-    confirm(f"Remove the seals of up to {len(replicas)} replicas, which no job uses?", values)
+    confirm(
+        f"Remove the seals of up to {counted(len(replicas), 'replica')}, which no job uses?", values
+    )
     request = build(operation.UnsealAllRequest, values, replicas=replicas, side=side)
     report = operation.unseal_all(request)
     return show_change(report, output, is_dry_run=request.dry_run) or report.exit_code

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         "cpreplicate inspect --refs --to refs.parquet hdfs://dcA/flink/checkpoints/55d1.../chk-42",
     ),
     exit_codes=exit_codes.READ,
+    essentials="refs to stat positions remap source-conf report output",
     options=(
         options.REFS,
         options.TO,

@@ -22,6 +22,7 @@ from cpreplicate.cli.running.requests import (
 from cpreplicate.cli.running.results import listing_of, show_change, showing_refused_plan
 from cpreplicate.cli.running.selection import confirm, select_replica, selected
 from cpreplicate.cli.running.services import clusters_of
+from cpreplicate.core.sizes import counted
 
 if TYPE_CHECKING:
     from cpreplicate.core.notify import Notify
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
         "cpreplicate sweep --trash hdfs://dcB/flink/replicas/55d1...",
     ),
     exit_codes={**exit_codes.REPLICA, **exit_codes.RUNNER, **exit_codes.STOPPED},
+    essentials=(
+        "dry-run job trash empty-trash min-age max-delete actions runner master target-conf "
+        "metrics-file output"
+    ),
     options=(
         options.DRY_RUN,
         upkeep_options.SELECTED_JOB,
@@ -93,6 +98,10 @@ def sweep(
         3: "not all files, or with --all not all replicas, were removed; run again to resume",
         **exit_codes.STOPPED,
     },
+    essentials=(
+        "dry-run job all ended older-than last-point leave-others yes max-delete flink "
+        "source-conf target-conf report output"
+    ),
     options=(
         options.DRY_RUN,
         *upkeep_options.FORGET,
@@ -189,7 +198,7 @@ def _forget_many(
     chosen = operation.candidates(places, request)
     going = sum(isinstance(each, operation.Candidate) for each in chosen)
     if going:
-        confirm(f"Remove {going} of {len(chosen)} replicas whole?", values)
+        confirm(f"Remove {going} of {counted(len(chosen), 'replica')} whole?", values)
     with showing_refused_plan(output):
         report = operation.forget_all(chosen, request, notify)
     page = page_writer(values["report_file"], report)
@@ -210,6 +219,7 @@ def _forget_many(
         3: "--unpack: some packed files could not be written; no _metadata was changed",
         **exit_codes.STOPPED,
     },
+    essentials="job paths root moved-from unpack runner master target-conf output",
     options=(
         upkeep_options.SELECTED_JOB,
         *upkeep_options.RELOCATE,

@@ -30,6 +30,7 @@ from cpreplicate.errors import NotThere
         1: "none of the replicas can be read",
         6: "--job is the name of several jobs",
     },
+    essentials="job positions source-conf target-conf report output",
     options=(
         upkeep_options.LISTED_JOB,
         options.POSITIONS,

@@ -39,6 +39,10 @@ _CLAMP = "clamp"
         5: "metadata not understood",
         7: "a storage or the Kafka could not be reached within its time",
     },
+    essentials=(
+        "dry-run job checkpoint name positions rename-topic servers drop-pending forget kafka "
+        "kafka-conf target-conf output"
+    ),
     options=(
         options.DRY_RUN,
         *upkeep_options.REBASE,

@@ -29,6 +29,7 @@ from cpreplicate.cli.running.requests import (
 from cpreplicate.cli.running.results import listing_of, show_change, show_read, showing_refused_plan
 from cpreplicate.cli.running.selection import selected
 from cpreplicate.core.shard import WHOLE
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import LeaseHeld, Refused
 from cpreplicate.version import __version__
 
@@ -75,6 +76,10 @@ cli.params.insert(1, groups.config_option(load_config, VARIABLE))
     ),
     exit_codes={**exit_codes.REPLICATE, 20: "--exit-code: there are differences"},
     shows="sync",
+    essentials=(
+        "keep keep-within keep-daily remap allow-older adopt source-conf target-conf all "
+        "actions combined max-delete exit-code job report output verbose"
+    ),
     options=(
         *options.REPLICATE,
         *options.LISTINGS,
@@ -144,6 +149,10 @@ def _listing(actions: bool, every: bool, combined: bool, output: Any) -> Listing
         " --job orders",
     ),
     exit_codes={**exit_codes.REPLICATE, **exit_codes.STOPPED},
+    essentials=(
+        "dry-run keep keep-within keep-daily remap allow-older adopt source-conf target-conf "
+        "runner master bandwidth max-delete name job repair report output"
+    ),
     options=(
         options.DRY_RUN,
         *options.REPLICATE,
@@ -219,6 +228,10 @@ def _shown_plan(
         "cpreplicate watch --jobs-under hdfs://dcA/flink/checkpoints hdfs://dcB/flink/replicas",
     ),
     exit_codes={**exit_codes.REPLICATE, **exit_codes.STOPPED},
+    essentials=(
+        "keep keep-within keep-daily remap allow-older source-conf target-conf runner master "
+        "max-delete interval name flink job-name all-jobs jobs-under metrics output"
+    ),
     options=(
         *options.REPLICATE,
         *options.CHANGE,
@@ -294,7 +307,7 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
     """
     if len(places) != (1 if follow.finds_jobs else 2):
         expected = "TARGET_ROOT only" if follow.finds_jobs else "SOURCE and TARGET_ROOT"
-        raise click.UsageError(f"expected {expected}, not {len(places)} places")
+        raise click.UsageError(f"expected {expected}, not {counted(len(places), 'place')}")
     if not follow.finds_jobs:
         return {"source": places[0], "target_root": places[1]}
     root = follow.jobs_under
@@ -316,6 +329,10 @@ def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) 
         6: "promote would refuse the replica: a job writes into it, or it is not cpreplicate's",
         **exit_codes.STOPPED,
     },
+    essentials=(
+        "checkpoint all content sample record job runner master target-conf report"
+        " metrics-file output"
+    ),
     options=(
         options.VERIFIED,
         options.ALL,

@@ -45,6 +45,10 @@ _LAGGING = 21
         10: "no replica below TARGET, or a --source is not there; what is there is shown",
         21: "--max-lag: a replica lags more, or its lag is not known and its checkpoint is older",
     },
+    essentials=(
+        "source max-lag shard orphans positions kafka kafka-conf source-conf target-conf "
+        "report output"
+    ),
     options=(
         *upkeep_options.STATUS,
         options.POSITIONS,

@@ -18,6 +18,7 @@ from cpreplicate.cli.running.requests import planned_sync, sample_of, start_narr
 from cpreplicate.cli.running.results import show_change, showing_refused_plan
 from cpreplicate.cli.running.selection import confirm
 from cpreplicate.cli.running.services import http_headers
+from cpreplicate.core.sizes import plural
 from cpreplicate.errors import NotThere, Refused
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
         23: "the job does not run, or it is not known where: the message states what to do",
         **exit_codes.STOPPED,
     },
+    essentials=(
+        "dry-run flink job job-file all yes start-at jar entry-class arguments stop savepoints"
+        " take-back kafka source-conf target-conf report output"
+    ),
     options=switch_options.SWITCH,
 )
 @click.argument("target_root", callback=location, shell_complete=files)
@@ -106,7 +111,8 @@ def _every_job(request: SwitchRequest, values: dict[str, Any]) -> tuple[str, ...
     with connected(lambda: _clusters(values)) as clusters:
         jobs = every_job(request, clusters)
     if not request.dry_run:
-        confirm(f"Stop the {len(jobs)} jobs at {values['flink'][0]}, and move them?", values)
+        which, them = plural(len(jobs), "job", f"{len(jobs)} jobs"), plural(len(jobs), "it", "them")
+        confirm(f"Stop the {which} at {values['flink'][0]}, and move {them}?", values)
     return jobs
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -160,6 +161,16 @@ def absolute(value: str) -> str:
         return locations.absolute(value)
     except UsageError as error:
         raise click.BadParameter(str(error)) from None  # a password would be in the former
+
+
+def _job_directory(text: str) -> str:
+    """Return the URI of the directory of a job. The name of one selects its replica elsewhere."""
+    if "/" not in text and ":" not in text and not is_directory(text):
+        raise click.BadParameter(
+            f"{text}: expected the checkpoint directory of the job that was started from the"
+            f" replica. To select the replica of a job, give --replica-of {shlex.quote(text)}"
+        )
+    return absolute(text)
 
 
 def _cap(text: str) -> Cap:
@@ -321,6 +332,7 @@ PROM_FILE = Kind("file", "PATH", _prom_file, is_path=True)
 HTML_FILE = Kind("file", "FILE.html", _html_file, is_path=True)
 TABLE_FILE = Kind("file", "FILE", _table_file, is_path=True)
 LOCATION = Kind("location", "URI", absolute, is_path=True)
+JOB_DIRECTORY = Kind("location", "DIR", _job_directory, is_path=True)
 INTEGER = _whole_number(click.INT)
 COUNT = _whole_number(click.IntRange(1), "N", count)
 COUNT_OR_NONE = _whole_number(click.IntRange(0), "N", count)

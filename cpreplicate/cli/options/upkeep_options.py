@@ -158,8 +158,7 @@ UNSEAL = (
         " promotion. Where a job has a fixed id, a checkpoint of an earlier run counts, too: give"
         " --job only after the job has completed a checkpoint since it was started from the"
         " replica.",
-        kinds.LOCATION,
-        metavar="DIR",
+        kinds.JOB_DIRECTORY,
     ),
     basic("no-job-uses-it", "Instead of --job: you know that no job needs the replica's files."),
 )

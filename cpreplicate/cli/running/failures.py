@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,19 +33,31 @@ class _Stdout:
     form: Form = "text"
     has_begun: bool = False
     only_reads: bool = False
+    advise: Callable[[str], str] = str
     has_result: bool = False
 
 
 _stdout = _Stdout()
 
 
-def expect(form: Form, has_begun: bool = False, only_reads: bool = False) -> None:
+def expect(
+    form: Form,
+    has_begun: bool = False,
+    only_reads: bool = False,
+    advise: Callable[[str], str] = str,
+) -> None:
     """Record in which form the command was asked to print, and whether it has begun.
 
-    `only_reads` is whether it leaves each replica as it is.
+    `only_reads` is whether it leaves each replica as it is. `advise` returns a message with the
+    options that the command has.
     """
     global _stdout  # a process runs one command
-    _stdout = _Stdout(form, has_begun, only_reads)
+    _stdout = _Stdout(form, has_begun, only_reads, advise)
+
+
+def advised(message: str) -> str:
+    """Return a message of an operation with the options that the command has, as `advice`."""
+    return _stdout.advise(message)
 
 
 def result_is_printed() -> None:
@@ -79,7 +92,12 @@ def failed(error: Exception) -> int:
 
 def interrupted(code: int) -> int:
     """Report that a signal ended the command, and return the exit code."""
-    return _ended(f"interrupted. {_state()}{_again()}", code)
+    return _ended(f"interrupted. {outlook()}", code)
+
+
+def outlook() -> str:
+    """Return what is left of a command that was interrupted, and what to do."""
+    return f"{_state()}{_again()}"
 
 
 def _message(error: Exception) -> str:
@@ -88,7 +106,7 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{described(error)}. {_state()}{_remedy(error)}"
     if is_without_thread(error):
-        return f"{described(error)}. {_state()}{_again()}"
+        return f"{described(error)}. {outlook()}"
     first_line = str(error).partition("\n")[0]
     return (
         f"unexpected {type(error).__name__}: {first_line}. Run `cpreplicate --debug …` and"
@@ -121,6 +139,7 @@ def _ended(message: str, code: int) -> int:
     """
     from cpreplicate.output.log import write_error
 
+    message = advised(message)
     write_error(message)
     if _stdout.form == "ndjson" or (_stdout.form == "json" and not _stdout.has_result):
         from cpreplicate.output.json import document

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from errno import EPIPE
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cpreplicate.cli.running import failures
 from cpreplicate.cli.running.report_file import WritePage
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cpreplicate.operations.sync.report import Report
     from cpreplicate.output import Form, Listing
 
+R = TypeVar("R")
 UNWRITTEN = 1
 _log = logging.getLogger(__name__)
 _WORK_IS_DONE = "The work is done, and the exit code is its own"
@@ -66,6 +67,7 @@ def show_change(
     """
     from cpreplicate.output.log import write_warning
 
+    result = advised(result)
     if is_dry_run:
         return show_read(result, form, listing, page)
     show_one_of_many(result, form, listing, has_passwords=True)
@@ -73,6 +75,21 @@ def show_change(
     if problem := _unwritten_page(page):
         write_warning(f"{problem}. {_WORK_IS_DONE}")
     return 0
+
+
+def advised(result: R) -> R:
+    """Return the results of jobs with errors that name options of this command; others as given."""
+    from dataclasses import replace
+
+    from cpreplicate.operations.change.job_result import JobResults
+
+    if not isinstance(result, JobResults):
+        return result
+    jobs = [
+        job if job.error is None else replace(job, error=failures.advised(job.error))
+        for job in result.jobs
+    ]
+    return replace(result, jobs=tuple(jobs))
 
 
 def show_one_of_many(

@@ -15,21 +15,33 @@ if TYPE_CHECKING:
     from cpreplicate.storage import Side
 
 
-def selected(place: str, job: str | None, side: Side, source: Side | None = None) -> str:
+def selected(
+    place: str,
+    job: str | None,
+    side: Side,
+    source: Side | None = None,
+    option: str = "--job",
+) -> str:
     """Return the replica: `place`, or below it the one of a job, by its name or its id's beginning.
 
     By the side `source`, by default that of the replica, sources of jobs of one name are asked.
-    Raises as `select`.
+    Messages name the `option` that gave the job. Raises as `select`.
     """
-    return place if job is None else select_replica(place, job, side, source).replica
+    return place if job is None else select_replica(place, job, side, source, option).replica
 
 
-def select_replica(target_root: str, job: str, side: Side, source: Side | None = None) -> Selected:
+def select_replica(
+    target_root: str,
+    job: str,
+    side: Side,
+    source: Side | None = None,
+    option: str = "--job",
+) -> Selected:
     """Select the replica of a job, and report which it is, and why. Raises as `select`."""
     from cpreplicate.operations.replicas.selection import select
     from cpreplicate.output.log import narrate, write_warning
 
-    chosen = select(target_root, side, job, source or side)
+    chosen = select(target_root, side, job, source or side, option)
     for warning in chosen.warnings:
         write_warning(warning)
     narrate(f"{chosen.replica}: {chosen.why}")

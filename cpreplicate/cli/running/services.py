@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cpreplicate.cli.running import signals
+from cpreplicate.cli.running import failures, signals
 from cpreplicate.cli.running.requests import build
 from cpreplicate.cli.running.results import show_one_of_many
 from cpreplicate.core.clock import Clock
 from cpreplicate.core.shard import Shard
+from cpreplicate.core.sizes import counted, plural
 from cpreplicate.errors import NotThere, UsageError
 
 if TYPE_CHECKING:
@@ -241,7 +242,11 @@ def run_service(
 
     options = build(ServiceOptions, values)
     # a failure does not end the service: without narration it would pass unnoticed
-    warn = write_warning if values["quiet"] else narrate_failure
+    report = write_warning if values["quiet"] else narrate_failure
+
+    def warn(line: str) -> None:
+        report(failures.advised(line))
+
     _allow_many_connections()
     with ExitStack() as stack:
         runners = stack.enter_context(
@@ -315,8 +320,11 @@ def _outcome(jobs: Collection[Observation]) -> str:
     """Return how many of the jobs have a committed checkpoint, as far as this process knows."""
     count = sum(job.replica_newest is not None for job in jobs)
     if not count:
-        return f"This run saw no committed checkpoint in the replicas of {len(jobs)} jobs"
-    return f"{count} of {len(jobs)} replicas hold a committed checkpoint, which stays"
+        return (
+            f"This run saw no committed checkpoint in the replicas of {counted(len(jobs), 'job')}"
+        )
+    held = plural(count, "holds a committed checkpoint", "hold a committed checkpoint")
+    return f"{count} of {counted(len(jobs), 'replica')} {held}, which stays"
 
 
 def _observed(

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
+import click
+from cpreplicate.cli.running import failures
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.waiting import deadlines
 
@@ -24,10 +26,6 @@ _SIGNALLED = 128  # plus the number of the signal: 129 after SIGHUP, 143 after S
 _PAUSE = 0.5  # seconds between two interruptions of the main thread after a signal
 _within = 5.0  # seconds from the first signal to the end of the process
 VARIABLE = "CPREPLICATE_STOP_WITHIN"
-_LAST_WORDS = (
-    "cpreplicate: interrupted. What is under way did not end in time. No partial files are visible."
-    " Run the command again to resume.\n"
-)
 
 
 class Stopped(BaseException):
@@ -183,6 +181,7 @@ def _end_at_last(number: int, within: float) -> None:
     This thread does not outlive the process.
     """
     time.sleep(within * 0.9)
+    words = f"interrupted. What is under way did not end in time. {failures.outlook()}"
     with contextlib.suppress(OSError):
-        os.write(2, _LAST_WORDS.encode())  # not by sys.stderr: its lock may be held
+        os.write(2, f"cpreplicate: {words}.\n".encode())  # not by sys.stderr: its lock may be held
     os._exit(_SIGNALLED + number)

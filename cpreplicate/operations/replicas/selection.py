@@ -44,10 +44,12 @@ class Selected(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def select(target_root: str, side: Side, job: str, source: Side | None = None) -> Selected:
+def select(
+    target_root: str, side: Side, job: str, source: Side | None = None, option: str = "--job"
+) -> Selected:
     """Return the replica of the job of this name, or whose id is `job` or begins with it.
 
-    The whole URI of a replica selects that.
+    The whole URI of a replica selects that. Messages name the `option` that gave `job`.
 
     Of several replicas of a name, whose job restarted, the one with the newest checkpoint is
     selected. By the side `source`, their sources are asked then whether the others ran on. Costs
@@ -55,13 +57,13 @@ def select(target_root: str, side: Side, job: str, source: Side | None = None) -
     if `job` may be several ids, or an id and a name, and `Refused` if jobs of one name are not one
     after the other.
     """
-    places = _places(target_root, side)
+    places = _places(target_root, side, option)
     whole = next((place for place in places if job in (place, uri.local_path(place))), None)
     if whole is not None and is_replica(Replica(whole, side)):
         return Selected(whole, "its URI is given")
     exact = uri.join(target_root, job)
     if exact in places and is_replica(Replica(exact, side)):
-        _refuse_same_id(exact, places, side)
+        _refuse_same_id(exact, places, side, option)
         return Selected(exact, f"the id is {job}")
     known = read_names(places, side)
     name = recorded_name(job)  # as it is recorded
@@ -70,7 +72,7 @@ def select(target_root: str, side: Side, job: str, source: Side | None = None) -
     of_id = [each for each in of_id if is_replica(Replica(each.replica, side))]
     warnings = tuple(f"{each.replica}: {each.problem}" for each in known if each.problem)
     if of_id and {each.replica for each in of_id} != {each.replica for each in of_name}:
-        return _of_prefix(job, of_id, of_name)._replace(warnings=warnings)
+        return _of_prefix(job, of_id, of_name, option)._replace(warnings=warnings)
     if not of_name:
         raise _none(target_root, job, known)
     seen = (
@@ -79,14 +81,15 @@ def select(target_root: str, side: Side, job: str, source: Side | None = None) -
     return newest_of_name(of_name, side, seen)._replace(warnings=warnings)
 
 
-def _refuse_same_id(exact: str, places: Sequence[str], side: Side) -> None:
+def _refuse_same_id(exact: str, places: Sequence[str], side: Side, option: str) -> None:
     """Raise `UsageError` if the id that is the name of a replica is that of other jobs, too."""
     longer = [place for place in places if place.startswith(f"{exact}-")]
     same = [place for place in longer if is_replica(Replica(place, side))]
     if same:
         raise UsageError(
-            f"--job {uri.name(exact)} is the id of {len(same) + 1} jobs. Nothing was done. Give the"
-            f" whole URI of one of their replicas, such as --job {exact} or --job {same[0]}"
+            f"{option} {uri.name(exact)} is the id of {len(same) + 1} jobs. Nothing was done. Give"
+            f" the whole URI of one of their replicas, such as {option} {exact} or {option}"
+            f" {same[0]}"
         )
 
 
@@ -139,19 +142,19 @@ def _refuse_other_jobs(name: str, lives: Sequence[Life]) -> None:
         latest = max(latest, other, key=lambda life: life.last)
 
 
-def _places(target_root: str, side: Side) -> list[str]:
+def _places(target_root: str, side: Side, option: str) -> list[str]:
     """Return the directories that may be replicas. Raise if TARGET_ROOT is none, or a replica."""
     storage = side.storage(target_root)
     try:
         children = storage.list(target_root)
     except NotADirectoryError as error:
-        raise _is_file(target_root) from error
+        raise _is_file(target_root, option) from error
     if not children and is_file(target_root, storage):  # an object store lists nothing
-        raise _is_file(target_root)
+        raise _is_file(target_root, option)
     if any(child.name == OWN for child in children):
         raise UsageError(
-            f"{target_root} is a replica, and --job selects one below a TARGET_ROOT. Give the"
-            " replica without --job, or the directory above it"
+            f"{target_root} is a replica, and {option} selects one below a TARGET_ROOT. Give the"
+            f" replica without {option}, or the directory above it"
         )
     names = [child.name for child in children if child.is_directory and child.name[:1] != "."]
     if not names:
@@ -162,27 +165,27 @@ def _places(target_root: str, side: Side) -> list[str]:
     return [uri.join(target_root, name) for name in sorted(names)]
 
 
-def _is_file(target_root: str) -> NotThere:
-    return NotThere(f"{target_root} is a file. Give the TARGET_ROOT with --job")
+def _is_file(target_root: str, option: str) -> NotThere:
+    return NotThere(f"{target_root} is a file. Give the TARGET_ROOT with {option}")
 
 
-def _of_prefix(job: str, of_id: Sequence[Named], of_name: Sequence[Named]) -> Selected:
+def _of_prefix(job: str, of_id: Sequence[Named], of_name: Sequence[Named], option: str) -> Selected:
     """Return the only replica whose id begins so. Raise `UsageError` if `job` may mean others."""
     candidates = {each.replica: each for each in (*of_id, *of_name)}
     if of_name:
         raise UsageError(
-            f"--job {job} is the name of a job, and an id begins so, too. Nothing was done. Give"
+            f"{option} {job} is the name of a job, and an id begins so, too. Nothing was done. Give"
             f" the whole id of one of them: {_titles(list(candidates.values()))}"
         )
     if len(job) < _FEWEST:
         raise UsageError(
-            f"--job {job}: an id is selected by {_FEWEST} of its characters or more. Nothing was"
+            f"{option} {job}: an id is selected by {_FEWEST} of its characters or more. Nothing was"
             f" done. Give more of it: {_titles(of_id)}"
         )
     if len(of_id) > 1:
         raise UsageError(
-            f"--job {job}: {len(of_id)} ids begin so. Nothing was done. Give more of one of them:"
-            f" {_titles(of_id)}"
+            f"{option} {job}: {len(of_id)} ids begin so. Nothing was done. Give more of one of"
+            f" them: {_titles(of_id)}"
         )
     return Selected(of_id[0].replica, f"the id {_title(of_id[0])} begins with {job}")
 

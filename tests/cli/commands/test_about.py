@@ -14,6 +14,10 @@ def test_help_of_a_command_is_its_help(command):
     assert (asked.returncode, asked.stdout) == (0, own.stdout)
 
 
+def test_help_shows_every_option_if_asked_to():
+    assert printed("help", "--all", "sync").stdout == printed("sync", "--help-all").stdout
+
+
 def test_help_alone_is_that_of_all_commands():
     assert printed("help").stdout == printed("--help").stdout
 
