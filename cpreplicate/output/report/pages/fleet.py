@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import get_args
 
-from cpreplicate.core.plan import total
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.operations.jobs.fleet import FleetReport, JobReplication, ReplicationOutcome
@@ -13,7 +13,8 @@ from cpreplicate.operations.sync.report import named
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Value
 from cpreplicate.output.report.pages.words import counted, joined, label, took
-from cpreplicate.output.results.fleet import withdrawn
+from cpreplicate.output.results.fleet import causes, withdrawn
+from cpreplicate.output.text import duration
 
 _OUTCOMES: tuple[ReplicationOutcome, ...] = get_args(ReplicationOutcome)
 _WORDS = {
@@ -28,13 +29,14 @@ _SHOWN = 20  # jobs in a chart
 
 
 def page(report: FleetReport, _overview: Overview) -> Page:
-    """Return the page of a run of a fleet, or of its plan."""
+    """Return the page of a run of a fleet, or of its plan, the jobs that failed first."""
+    report = replace(report, jobs=tuple(sorted(report.jobs, key=lambda job: job.exit_code == 0)))
     failed, notes = report.count("failed"), tuple(_notes(report))
     return Page(
         title="fleet: plan" if report.count("planned") else "fleet",
         answer=_answer(report),
         tone="bad" if failed else "notice" if notes else "good",
-        facts=(("runner", report.runner), ("took", took(report.seconds))),
+        facts=tuple(_facts(report)),
         notes=notes,
         charts=tuple(_charts(report)),
         tables=(_jobs(report),),
@@ -56,16 +58,23 @@ def _answer(report: FleetReport) -> str:
 
 def _bytes(job: JobReplication) -> int:
     """Return what was copied, or is to be."""
-    if job.report is not None:
-        return total(job.report.plan.copies)
-    is_to_be = job.outcome == "planned" and job.check is not None
-    return job.check.bytes if is_to_be and job.check is not None else 0
+    return job.copies.bytes
+
+
+def _facts(report: FleetReport) -> Iterator[tuple[str, str]]:
+    yield "runner", report.runner
+    if report.expected is not None:
+        for name, (count, whole) in (("copy", report.copies), ("delete", report.deletes)):
+            yield name, f"{counted(count, 'file')}, {size(whole)}"
+        yield "expected", f"about {duration(report.expected.seconds)} ({report.expected.runner})"
+    yield "took", took(report.seconds)
 
 
 def _notes(report: FleetReport) -> Iterator[str]:
+    for jobs in causes(report):
+        named = f"{counted(len(jobs), 'job')}, such as " if len(jobs) > 1 else ""
+        yield f"{named}{jobs[0].name}: exit {jobs[0].exit_code}: {jobs[0].error}"
     for job in report.jobs:
-        if job.outcome == "failed":
-            yield f"{job.name}: exit {job.exit_code}: {job.error}"
         for warning in getattr(job.report or job.check, "warnings", ()):
             yield f"{job.name}: {warning}"
 
@@ -101,8 +110,8 @@ def _jobs(report: FleetReport) -> DataTable:
         Column("checkpoint", [_checkpoint(job) for job in jobs]),
         Column("completed", [_completed(job) for job in jobs], "time"),
         Column("copied", [_bytes(job) for job in jobs], "bytes"),
-        Column("files copied", [_count(job, "copies") for job in jobs], "count"),
-        Column("files deleted", [_count(job, "deletes") for job in jobs], "count"),
+        Column("files copied", [job.copies.files or None for job in jobs], "count"),
+        Column("files deleted", [job.deletes.files or None for job in jobs], "count"),
         Column("withdraws", [named(withdrawn(job)) or None for job in jobs]),
         Column("seconds", [_seconds(job) for job in jobs], "seconds"),
         Column("priority", [job.priority for job in jobs], "count"),
@@ -122,11 +131,6 @@ def _checkpoint(job: JobReplication) -> str | None:
 def _completed(job: JobReplication) -> str | None:
     known = job.report or job.check
     return None if known is None else timestamp(known.completed)
-
-
-def _count(job: JobReplication, verb: str) -> Value:
-    """Return the number of files of a verb; a check has only the sum of all."""
-    return None if job.report is None else len(getattr(job.report.plan, verb))
 
 
 def _seconds(job: JobReplication) -> Value:
