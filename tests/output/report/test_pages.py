@@ -135,7 +135,7 @@ def test_fleet_counts_jobs_and_bytes_and_lists_what_failed():
     )
     assert page.tone == "bad"
     assert page.notes == ("carts: exit 10: it is not there",)
-    assert table(page, "Jobs")["files copied"] == [1, None, None]
+    assert table(page, "Jobs")["files copied"] == [None, 1, None], "what failed is first"
 
 
 def test_the_plan_of_a_fleet_has_what_is_to_be_copied():
@@ -156,7 +156,7 @@ def test_status_names_the_longest_lag_and_what_is_not_ready():
     )
     assert page.tone == "bad"
     assert "users: warning: a link" in page.notes
-    assert table(page, "Replicas")["ready"] == ["yes", "no"]
+    assert table(page, "Replicas")["ready"] == ["no", "yes"], "the broken one is first"
 
 
 def test_status_without_problems_is_good():

@@ -17,11 +17,11 @@ _SHOWN_POINTS = 400  # the newest ones
 
 
 def charts(points: Points, going: Collection[str] = ()) -> Iterator[Chart]:
-    """Yield the history of each of the first replicas, the oldest checkpoint first.
+    """Yield the history of each of the first replicas that hold several checkpoints, oldest first.
 
     `going` are the checkpoints that a plan withdraws.
     """
-    with_points = [replica for replica in points.replicas if replica.held]
+    with_points = [replica for replica in points.replicas if len(replica.held) > 1]
     for replica in with_points[:_SHOWN_REPLICAS]:
         of_job = f" of {label(replica.job)}" if len(points.replicas) > 1 else ""
         yield _chart(replica, of_job, going)
@@ -29,11 +29,7 @@ def charts(points: Points, going: Collection[str] = ()) -> Iterator[Chart]:
 
 def _chart(replica: ReplicaPoints, of_job: str, going: Collection[str]) -> Chart:
     shown = (*reversed(replica.points[:_SHOWN_POINTS]), *replica.derived)
-    finding = (
-        f"{counted_of(replica)} take {size(replica.bytes)} together."
-        if len(replica.held) > 1
-        else f"One checkpoint takes {size(replica.bytes)}."
-    )
+    finding = f"{counted_of(replica)} take {size(replica.bytes)} together."
     if len(shown) < len(replica.held):
         finding += f" The newest {_SHOWN_POINTS} are shown."
     title = "Kept checkpoints"

@@ -56,7 +56,12 @@ def _facts(inspection: Inspection) -> list[tuple[str, str]]:
     if inspection.packed is not None:
         packed = inspection.packed
         dead = f"{size(packed.live_bytes)} live, {size(packed.dead_bytes)} dead"
-        facts.append(("packed", f"{counted(packed.files, 'file')} in {packed.packs} packs; {dead}"))
+        facts.append(
+            (
+                "packed",
+                f"{counted(packed.files, 'file')} in {counted(packed.packs, 'pack')}; {dead}",
+            )
+        )
     for group, count in inspection.foreign.items():
         facts.append(("foreign", f"{counted(count, 'file')} of {group}"))
     return facts

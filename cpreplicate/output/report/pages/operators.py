@@ -9,12 +9,12 @@ from statistics import median
 
 import numpy as np
 
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import plural, size
 from cpreplicate.core.state_sizes import KINDS as STATE_KINDS
 from cpreplicate.operations.inspect import SKEWED, OperatorSummary
 from cpreplicate.operations.inspect.handle_columns import HandleColumns
 from cpreplicate.output.report.model import Chart, Column, DataTable, Series
-from cpreplicate.output.report.pages.words import label, share
+from cpreplicate.output.report.pages.words import counted, label, share
 
 _SHOWN = 12  # operators in a chart
 _MOST_PARALLEL = 1 << 15  # of Flink: larger numbers of subtasks are no real ones
@@ -148,7 +148,8 @@ def skew_finding(states: Sequence[OperatorState]) -> str:
     if not skewed:
         return f"No largest subtask has more than {SKEWED:.0f} times the median of its operator."
     worst = max(skewed, key=_skew_order)
-    more = f" So do {len(skewed) - 1} other operators." if len(skewed) > 1 else ""
+    others = counted(len(skewed) - 1, "other operator")
+    more = f" {plural(len(skewed) - 1, 'So does', 'So do')} {others}." if len(skewed) > 1 else ""
     if worst.skew is None:
         return f"Most subtasks of {worst.title} are empty: one has {size(worst.largest)}.{more}"
     return (

@@ -28,7 +28,7 @@ _HUES = {"copy": 1, "repack": 4, "keep": 5, "delete": 2}
 def page(report: Report, overview: Overview) -> Page:
     """Return the page of a plan, or of a sync."""
     plan = report.plan
-    is_there = report.committed or plan.empty
+    is_there = plan.empty or report.runner is not None
     can_restore = report.refusal is None and bool(report.restore.command)
     answer = _answer(report)
     if can_restore:
@@ -36,7 +36,7 @@ def page(report: Report, overview: Overview) -> Page:
     states = [] if overview.handles is None else operator_states(overview.handles)
     return Page(
         title=f"{'sync' if report.runner else 'plan of a sync'}: {plan.checkpoint}",
-        answer=answer if can_restore else sentence(answer),
+        answer=f"{answer[:1].upper()}{answer[1:]}" if can_restore else sentence(answer),
         restore=report.restore.command if can_restore else None,
         tone=_tone(report),
         facts=tuple(_facts(report)),
@@ -58,7 +58,7 @@ def _answer(report: Report) -> str:
     were = "were" if is_done else "are"
     withdrawn = plan.withdrawals
     parts = [
-        *([f"withdraws {named(withdrawn)}"] if withdrawn else []),
+        *([f"{'withdrew' if is_done else 'withdraws'} {named(withdrawn)}"] if withdrawn else []),
         f"{copied:,} of {counted(needed, 'file')}, {of_bytes(total(plan.copies), whole)},"
         f" {were} copied",
         f"{len(plan.deletes) - len(report.undeleted):,} deleted",
@@ -134,7 +134,7 @@ def _directories(plan: Plan) -> Chart:
     rows = [sums[name] for name in shown]
     labels = [label(name) for name in shown]
     if others:
-        labels.append(f"{len(others)} other directories")
+        labels.append(counted(len(others), "other directory", "other directories"))
         rows.append({verb: sum(sums[name][verb] for name in others) for verb in _VERBS})
     return Chart(
         "Copy, keep and delete by directory",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.inspect.overview import Overview
@@ -17,7 +18,8 @@ _SHOWN = 20  # replicas in a chart
 
 
 def page(points: Points, _overview: Overview) -> Page:
-    """Return the page of the checkpoints of replicas."""
+    """Return the page of the checkpoints of replicas, those first that cannot be read."""
+    points = replace(points, replicas=tuple(sorted(points.replicas, key=_is_readable)))
     notes = tuple(_notes(points))
     return Page(
         title="list: checkpoints of replicas",
@@ -33,10 +35,10 @@ def page(points: Points, _overview: Overview) -> Page:
 def _answer(points: Points) -> str:
     count = sum(len(replica.points) for replica in points.replicas)
     whole = sum(replica.bytes for replica in points.replicas)
-    noun = "replica holds" if len(points.replicas) == 1 else "replicas hold"
+    hold = counted(len(points.replicas), "replica holds", "replicas hold")
     derived = sum(len(replica.derived) for replica in points.replicas)
     held = counted(count, "checkpoint") + (f" and {derived} derived" if derived else "")
-    text = f"{len(points.replicas)} {noun} {held}, {size(whole)} together"
+    text = f"{hold} {held}, {size(whole)} together"
     if unread := _unread(points):
         text += f"; {unread} cannot be read"
     completed = [
@@ -49,6 +51,10 @@ def _answer(points: Points) -> str:
         return f"{text}."
     time, checkpoint, job = max(completed)
     return f"{text}; the newest is {checkpoint} of {job}, completed {timestamp(time)}."
+
+
+def _is_readable(replica: ReplicaPoints) -> bool:
+    return replica.error is None
 
 
 def _unread(points: Points) -> int:

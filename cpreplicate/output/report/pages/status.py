@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.inspect.overview import Overview
@@ -19,7 +20,8 @@ _SHOWN = 20  # replicas in a chart
 
 
 def page(status: FleetStatus, _overview: Overview) -> Page:
-    """Return the page of every replica that was asked for."""
+    """Return the page of every replica that was asked for, the broken ones first."""
+    status = replace(status, replicas=tuple(sorted(status.replicas, key=_worst_first(status))))
     notes = tuple(
         f"{title_of(row)}: {problem}"
         for row in status.replicas
@@ -36,6 +38,12 @@ def page(status: FleetStatus, _overview: Overview) -> Page:
         charts=tuple(_charts(status)),
         tables=(_table(status),),
     )
+
+
+def _worst_first(status: FleetStatus) -> Callable[[ReplicaStatus], tuple[bool, bool]]:
+    """Return the order of rows: those that cannot be promoted, those that lag, the others."""
+    lagging = {row.observed.replica for row in status.lagging}
+    return lambda row: (row.unready is None, row.observed.replica not in lagging)
 
 
 def _answer(status: FleetStatus) -> str:
@@ -105,10 +113,10 @@ def _chart(
     unit: str,
     value_of: Callable[[ReplicaStatus], float | None],
 ) -> Iterator[Chart]:
-    """Yield a chart of the replicas with the highest values, none if all are 0 or not known."""
+    """Yield a chart of the replicas with the highest values, of several of which some is known."""
     values = [(value_of(row), row) for row in status.replicas]
     known = [(value, row) for value, row in values if value]
-    if not known:
+    if not known or len(values) == 1:  # one bar shows no more than the table
         return
     shown = sorted(known, key=lambda pair: -pair[0])[:_SHOWN]
     highest, row = shown[0]

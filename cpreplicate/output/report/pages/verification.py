@@ -13,15 +13,24 @@ from cpreplicate.output.report.pages import history
 from cpreplicate.output.report.pages.words import counted, joined, label
 from cpreplicate.output.results.verification import title_of
 
+_HUES = {  # 3, green, is of what is as expected
+    "missing": 2,
+    "too short": 4,
+    "corrupt": 6,
+    "outside the replica": 1,
+    "without a recorded CRC32C": 5,
+}
+
 
 def page(verifications: Verifications, overview: Overview) -> Page:
-    """Return the page of a verification."""
-    found = verifications.checkpoints
+    """Return the page of a verification, the damaged checkpoints first."""
+    found = sorted(verifications.checkpoints, key=lambda each: each.restorable)
     notes = tuple(_notes(found))
     names = joined([each.checkpoint for each in found]) if len(found) < 4 else f"{len(found)}"
-    charts = [_chart(found)]
+    is_whole = all(not any(paths for _, paths in _faults(each)) for each in found)
+    charts = [] if is_whole and len(found) == 1 else [_chart(found)]
     tables = [_checkpoints(found)]
-    if any(faults for each in found for _, faults in _faults(each)):
+    if not is_whole:
         tables.insert(0, _fault_table(found))
     if overview.history is not None:
         charts += history.charts(overview.history)
@@ -71,7 +80,10 @@ def _damage(one: Verification, damaged: int, count: int) -> str:
     files = f"{joined(faults)} of {counted(one.files, 'file')}"
     if count == 1:
         return f"{one.checkpoint} cannot be restored: {files}."
-    return f"{damaged} of {count} checkpoints cannot be restored; {one.checkpoint}: {files}."
+    return (
+        f"{damaged} of {counted(count, 'checkpoint')} cannot be restored; {one.checkpoint}:"
+        f" {files}."
+    )
 
 
 def _facts(found: Sequence[Verification]) -> list[tuple[str, str]]:
@@ -112,12 +124,12 @@ def _chart(found: Sequence[Verification]) -> Chart:
         for each, of_each in zip(found, counts, strict=True)
     ]
     names = [name for name, _ in _faults(found[0])]
-    series = [Series(name, [of_each[name] for of_each in counts]) for name in names]
+    series = [Series(name, [of_each[name] for of_each in counts], _HUES[name]) for name in names]
     return Chart(
         "Files by result",
         f"{sum(whole):,} of {counted(sum(each.files for each in found), 'file')} are as expected.",
         [label(each.checkpoint) for each in found],
-        (Series("as expected", whole), *(each for each in series if any(each.values))),
+        (Series("as expected", whole, 3), *(each for each in series if any(each.values))),
         unit="count",
     )
 
