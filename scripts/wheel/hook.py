@@ -27,7 +27,8 @@ class Generated(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Write the files and add them to the wheel. An editable one has none."""
-        if version == "editable":
+        # of a Python that is too old, pip reports that once it has the metadata
+        if version == "editable" or sys.version_info < (3, 10):
             return
         self._directory = Path(tempfile.mkdtemp(prefix="cpreplicate-wheel-"))
         # those who build a package again set this to have the same bytes
