@@ -126,7 +126,8 @@ def test_no_example_has_an_option_that_the_help_does_not_show(name):
 def test_commands_stand_under_the_occasion_for_them():
     sections = sections_of(help_of())
     names = {
-        heading: re.findall(r"^  (\w+) ", body, re.MULTILINE) for heading, body in sections.items()
+        heading: re.findall(r"^  ([\w-]+) ", body, re.MULTILINE)
+        for heading, body in sections.items()
     }
     assert names["Daily"] >= ["doctor"]
     assert set(names["Switch"]) == {"promote", "switch", "rebase", "unseal"}

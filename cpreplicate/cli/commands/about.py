@@ -9,9 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from cpreplicate.cli.commands.replication import cli
-from cpreplicate.cli.running.groups import GroupedCommand
-from cpreplicate.cli.submitted import SCRIPT
 from cpreplicate.cli.running.groups import GroupedCommand, help_of
+from cpreplicate.cli.submitted import SCRIPT
 from cpreplicate.version import __version__
 
 _EXIT_CODES = "exit-codes"

@@ -22,7 +22,7 @@ SECTIONS = {
     "Daily": ("doctor", "diff", "sync", "watch", "fleet", "status", "list", "verify", "inspect"),
     "Switch": ("promote", "switch", "rebase", "unseal"),
     "Repair": ("sweep", "relocate", "forget"),
-    "The program": ("config", "completion", "help", "version"),
+    "The program": ("config", "completion", "spark-script", "help", "version"),
 }
 """The headings under which the commands stand in `cpreplicate --help`."""
 _HEADING = "Commands"  # of a group in it

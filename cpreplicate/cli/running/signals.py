@@ -17,7 +17,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-import click
 from cpreplicate.cli.running import failures
 from cpreplicate.errors import UsageError
 from cpreplicate.storage.waiting import deadlines
