@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from cpreplicate.core.positions.model import PartFile, PendingTransaction, Position, Unread
 from cpreplicate.core.positions.summary import TopicSummary, by_topic
-from cpreplicate.operations.kafka.part_files import place_of, warnings_of
 from cpreplicate.core.sizes import counted, plural
+from cpreplicate.operations.kafka.part_files import place_of, warnings_of
 from cpreplicate.output.text import lines, table
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ MANY = {  # always more than one where the message is
     "cli/commands/handover.py": {"taken"},
     "cli/commands/switch.py": {"len(jobs)"},
     "core/metadata/mutf8.py": {"len(data)"},
+    "core/positions/sinks/part_files.py": {"len(found)"},
     "core/positions/snappy.py": {"size"},
     "core/positions/topics.py": {"count"},
     "flink/client.py": {"self._limits.bytes"},

@@ -8,8 +8,8 @@ from typing import Any
 
 from cpreplicate.core import uri
 from cpreplicate.core.positions.offsets import Move
-from cpreplicate.operations.kafka.part_files import place_of
 from cpreplicate.core.sizes import counted
+from cpreplicate.operations.kafka.part_files import place_of
 from cpreplicate.operations.kafka.rebase import Rebase
 from cpreplicate.output.json import document
 from cpreplicate.output.parts import restore_text, starting_fields, warning_lines

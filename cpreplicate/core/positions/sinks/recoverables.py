@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from cpreplicate.core.positions.fields import Fields
 from cpreplicate.core.positions.model import Unreadable
+from cpreplicate.core.sizes import counted
 
 _IN_PROGRESS, _PENDING = 0xB3A4073D, 0x2C853C89
 _LOCAL, _HADOOP, _S3 = 0x1E744B57, 0xD7436C5E, 0x98761432
@@ -95,14 +96,15 @@ class _Little:
         """Read a 32-bit number of bytes or entries; `Unreadable` if so many do not fit."""
         count = self.u32()
         if count > self._fields.left:
-            raise Unreadable(f"{count} entries do not fit the {self._fields.left} bytes left")
+            entries, left = counted(count, "entry", "entries"), counted(self._fields.left, "byte")
+            raise Unreadable(f"{entries} would take more than the {left} that remain")
         return count
 
     def length(self) -> int:
         """Read a 64-bit number of bytes, which is not below zero."""
         value: int = struct.unpack("<q", self._fields.take(8))[0]
         if value < 0:
-            raise Unreadable(f"a part file of {value} bytes")
+            raise Unreadable(f"a part file of {counted(value, 'byte')}")
         return value
 
     def text(self, length: int) -> str:
