@@ -18,7 +18,7 @@ VERBS = {"does", "equals", "follows", "has", "holds", "is", "lags", "was"}
 ONE_OF_MANY = re.compile(r"(?<![\w.,:/-])1 ((?:[a-z]+ )?[a-z]+s)\b")
 NOUN = re.compile(
     r" (?:more |other |packed |pending |referenced |state )?"
-    r"(actions|bytes|checkpoints|commands|copies|directories|entries|executors|files|handles|ids|jobs|members|operators|orphans|packs|partitions|places|points|positions"
+    r"(actions|bytes|checkpoints|commands|copies|directories|entries|files|handles|ids|jobs|members|operators|orphans|packs|partitions|places|points|positions"
     r"|reasons|replicas|roots|rows|snapshots|sources|storages|tasks|topics|transactions)\b"
 )
 CONSTANT = re.compile(r"_?[A-Z][A-Z_]*")

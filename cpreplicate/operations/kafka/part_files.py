@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from cpreplicate import errors
 from cpreplicate.core import uri
 from cpreplicate.core.positions.model import PartFile, Positions, Unread
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import PartFilesMissing, Refused
 from cpreplicate.operations.change.change import some
 from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_in, positions_of
@@ -120,8 +121,7 @@ _MEANINGS = {
 def _count(files: Sequence[PartFile], kind: str) -> str:
     word = "in progress" if kind == "in-progress" else kind
     size = sum(each.length for each in files)
-    plural = "" if len(files) == 1 else "s"
-    return f"{len(files)} part file{plural} {word} ({size} bytes)"
+    return f"{counted(len(files), 'part file')} {word} ({counted(size, 'byte')})"
 
 
 def _sinks(files: Sequence[PartFile], names: Mapping[str, str]) -> str:

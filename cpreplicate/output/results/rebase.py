@@ -108,9 +108,9 @@ def _of_files(result: Rebase) -> Iterator[list[str]]:
             size, is_one = sum(each.length for each in files), len(files) == 1
             noun, verb = ("file", "is") if is_one else ("files", "are")
             yield [
-                f"{len(files)} part {noun} {_STATES[kind]} {verb} left out, {size} bytes:"
+                f"{len(files)} part {noun} {_STATES[kind]} {verb} left out, {counted(size, 'byte')}:"
                 f" {meaning}",
-                *(f"    {place_of(each)} ({each.length} bytes)" for each in files),
+                *(f"    {place_of(each)} ({counted(each.length, 'byte')})" for each in files),
             ]
 
 

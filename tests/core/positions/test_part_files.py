@@ -125,7 +125,7 @@ def test_the_writer_of_another_sink_is_not_one_of_files():
         (written.bucket(3, HDFS, filesystem=7), "is resumed on its filesystem is not known"),
         (written.bucket(3, HDFS, recoverable=3), "version 3 of part files in progress"),
         (written.bucket(3, HDFS)[:-1], "do not fit"),
-        (written.versioned(3, written.opened_bucket(3, HDFS) + b"\0"), "1 bytes follow"),
+        (written.versioned(3, written.opened_bucket(3, HDFS) + b"\0"), "1 byte follows"),
     ],
 )
 def test_what_is_not_known_of_a_sink_of_files_is_named(element, why):
