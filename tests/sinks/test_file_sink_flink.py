@@ -1,5 +1,5 @@
-"""Stock Flink goes on from a replica of a job with a FileSink: with the part files that are listed,
-or without them from a derived checkpoint.
+"""Stock Flink goes on from a replica of a job with a sink of files: with the part files that are
+listed, or without them from a derived checkpoint.
 """
 
 from __future__ import annotations
@@ -7,13 +7,16 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cpreplicate.storage import Side
 from tests.support import commandline, parts
-from tests.support.sink_flink import SinkJob, committed, numbers
+from tests.support.hdfs import HdfsCluster
+from tests.support.sink_flink import SinkJob, is_committed, numbers
 
 pytestmark = pytest.mark.xdist_group("sinks")
 
@@ -26,35 +29,84 @@ def run(*words: object, code: int = 0) -> dict[str, Any]:
     return dict(json.loads(ended.out))
 
 
+class Disk:
+    """The storage that a sink writes to."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = f"file:{root}"
+
+    def tree(self, place: str) -> dict[str, bytes]:
+        """Return the files below a directory, by their URIs."""
+        files = Path(place.removeprefix("file:")).rglob("*")
+        return {f"file:{each}": each.read_bytes() for each in files if each.is_file()}
+
+    def remove(self, place: str) -> None:
+        shutil.rmtree(place.removeprefix("file:"), ignore_errors=True)
+
+    def put(self, uri: str, data: bytes) -> None:
+        Side().storage(uri).put(uri, lambda: [data])
+
+
+class Hdfs(Disk):
+    """The same in HDFS, where a file in progress is open and longer than it is listed."""
+
+    def __init__(self, cluster: HdfsCluster) -> None:
+        self.root, self._cluster = f"{cluster.uri}/sinks", cluster
+
+    def _path(self, uri: str) -> str:
+        return uri.removeprefix(self._cluster.uri)
+
+    def tree(self, place: str) -> dict[str, bytes]:
+        parent, _, name = self._path(place).rpartition("/")
+        if name not in self._cluster.names(parent):
+            return {}
+        tree = self._cluster.tree(self._path(place))
+        return {
+            f"{self._cluster.uri}{path}": data for path, data in tree.items() if data is not None
+        }
+
+    def remove(self, place: str) -> None:
+        for each in self.tree(place):
+            Side().storage(each).delete(each)
+
+
 class Handover:
     """A job that died at A, its replica, and what it had written there, which is gone at B."""
 
-    def __init__(self, version: str, sink: str, directory: Path) -> None:
-        self.job, self.directory, self.out = SinkJob(version), directory, directory / "out"
-        self.sink = sink
-        halted = self._run("dcA", haltAt=HALT_AT, perCheckpoint=300)
+    def __init__(
+        self, version: str, sink: str, directory: Path, storage: Disk, size: int = 500
+    ) -> None:
+        self.job, self.directory, self.storage = SinkJob(version), directory, storage
+        self.sink, self.size, self.out = sink, size, f"{storage.root}/out"
+        halted = self._run("dcA", self.out, haltAt=HALT_AT, perCheckpoint=300)
         assert halted == {"event": "halted", "checkpoint": HALT_AT}
         (source,) = (directory / "dcA").iterdir()
         self.source = source / f"chk-{HALT_AT}"
         run("sync", self.source, directory / "dcB", "--runner", "inline", "-q")
         self.replica = directory / "dcB" / source.name
         self.listed = run("inspect", self.source, "--with-files")["files"]
-        self.contents = {each["place"]: _content(each) for each in self.listed}
+        assert {each["presence"] for each in self.listed} == {"there"}
+        tree = storage.tree(self.out)
+        self.contents = {
+            each["place"]: tree[each["place"]][: each["length"]] for each in self.listed
+        }
         named = {each["target"] for each in self.listed}
-        before = (each for each in committed(self.out) if f"file:{each}" not in named)
-        self.before = numbers(each.read_bytes() for each in before)
-        shutil.rmtree(self.out)
+        self.before = numbers(
+            data for path, data in tree.items() if is_committed(path) and path not in named
+        )
+        storage.remove(self.out)
 
-    def _run(self, checkpoints: str, out: Path | None = None, **arguments: object):
+    def _run(self, checkpoints: str, out: str, **arguments: object) -> dict[str, Any]:
         return self.job.run(
-            out=f"file:{out or self.out}",
+            out=out,
             checkpoints=f"file:{self.directory / checkpoints}",
             until=UNTIL,
             sink=self.sink,
+            size=self.size,
             **arguments,
         )
 
-    def restored(self, start: Path, out: Path | None = None) -> str | None:
+    def restored(self, start: Path, out: str) -> str | None:
         """Run the job to its end from a checkpoint, and return why it failed."""
         failure: str | None = self._run("flinkB", out, from_=f"file:{start}")["failure"]
         return failure
@@ -62,24 +114,45 @@ class Handover:
     def copy(self) -> None:
         """Copy the part files that are listed to where the state names them, until committed."""
         for each in self.listed:
-            path = Path(each["path"].removeprefix("file:"))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(self.contents[each["place"]] + b"behind the checkpoint")
+            self.storage.put(each["path"], self.contents[each["place"]] + b"behind the checkpoint")
 
-    def written(self, out: Path | None = None) -> Counter[int]:
+    def written(self, out: str) -> Counter[int]:
         """Return how often each number was written, at A before what is listed, and at B.
 
         A StreamingFileSink does not commit its last files where its input ends.
         """
-        place = out or self.out
-        is_whole = self.sink != "streaming"
-        files = committed(place) if is_whole else (each for each in place.glob("*/*"))
-        return self.before + numbers(each.read_bytes() for each in files)
+        tree = self.storage.tree(out)
+        files = (data for path, data in tree.items() if self._counts(path))
+        return self.before + numbers(files)
+
+    def _counts(self, path: str) -> bool:
+        return is_committed(path) or self.sink == "streaming"
 
 
-def _content(of: dict[str, Any]) -> bytes:
-    assert of["presence"] == "there"
-    return Path(of["place"].removeprefix("file:")).read_bytes()[: of["length"]]
+def goes_on(at_a: Handover) -> None:
+    refused = run("promote", at_a.replica, "--with-files", code=6)
+    assert {each["presence"] for each in refused["files"]} == {"missing"}
+    assert [each["path"] for each in refused["files"]] == [each["path"] for each in at_a.listed]
+    checkpoint = at_a.replica / f"chk-{HALT_AT}"
+    failure = at_a.restored(checkpoint, at_a.out)
+    assert failure is not None
+    assert "FileNotFoundException" in failure
+
+    derived = run("rebase", at_a.replica, "--drop-pending")
+    dropped = [each for each in derived["dropped_files"] if each["kind"] != "to-remove"]
+    assert [each["path"] for each in dropped] == [each["path"] for each in at_a.listed]
+    elsewhere = f"{at_a.storage.root}/elsewhere"
+    assert at_a.restored(at_a.replica / derived["derived"], elsewhere) is None
+    written = at_a.written(elsewhere)
+    assert Counter(range(UNTIL)) - written == numbers(at_a.contents.values())
+    assert set(written.values()) == {1}
+    assert not any(map(is_committed, at_a.storage.tree(at_a.out)))
+
+    at_a.storage.remove(at_a.out)
+    at_a.copy()
+    assert run("promote", at_a.replica, "--with-files")["promoted"]
+    assert at_a.restored(checkpoint, at_a.out) is None
+    assert at_a.written(at_a.out) == Counter(range(UNTIL))
 
 
 @pytest.mark.parametrize(
@@ -92,31 +165,21 @@ def _content(of: dict[str, Any]) -> bytes:
     ],
 )
 def test_a_job_with_a_sink_of_files_goes_on_elsewhere(version, sink, tmp_path):
-    at_a = Handover(version, sink, tmp_path)
+    at_a = Handover(version, sink, tmp_path, Disk(tmp_path / "storage"))
     assert {each["kind"] for each in at_a.listed} == {"in-progress", "pending"}
-    refused = run("promote", at_a.replica, "--with-files", code=6)
-    assert {each["presence"] for each in refused["files"]} == {"missing"}
-    assert [each["path"] for each in refused["files"]] == [each["path"] for each in at_a.listed]
-    checkpoint = at_a.replica / f"chk-{HALT_AT}"
-    failure = at_a.restored(checkpoint)
-    assert failure is not None
-    assert "FileNotFoundException" in failure
+    goes_on(at_a)
 
-    derived = run("rebase", at_a.replica, "--drop-pending")
-    dropped = [
-        each for each in derived["dropped_files"] if each["kind"] in ("in-progress", "pending")
-    ]
-    assert [each["path"] for each in dropped] == [each["path"] for each in at_a.listed]
-    elsewhere = tmp_path / "elsewhere"
-    assert at_a.restored(at_a.replica / derived["derived"], elsewhere) is None
-    missing = Counter(range(UNTIL)) - at_a.written(elsewhere)
-    assert missing == numbers(at_a.contents.values())
-    assert sum(at_a.written(elsewhere).values()) == UNTIL - sum(missing.values())
-    assert not at_a.out.exists() or not list(committed(at_a.out))
 
-    shutil.rmtree(at_a.out, ignore_errors=True)
-    at_a.copy()
-    promoted = run("promote", at_a.replica, "--with-files")
-    assert promoted["promoted"]
-    assert at_a.restored(checkpoint) is None
-    assert at_a.written() == Counter(range(UNTIL))
+@pytest.fixture
+def cluster() -> Iterator[HdfsCluster]:
+    with HdfsCluster(datanodes=1) as started:
+        yield started
+
+
+@pytest.mark.rest
+@pytest.mark.hdfs
+def test_a_job_that_writes_part_files_to_hdfs_goes_on_elsewhere(cluster, tmp_path):
+    size = 100_000  # so that each checkpoint flushes the same file: HDFS lists what the first did
+    at_a = Handover("2", "row", tmp_path, Hdfs(cluster), size)
+    assert {each["kind"] for each in at_a.listed} == {"in-progress"}
+    goes_on(at_a)

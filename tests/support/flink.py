@@ -503,13 +503,13 @@ class Flink:
     def _java(self, main: str, *words: str, options: Sequence[str]) -> list[str]:
         flink = (self._target / "classpath.txt").read_text().strip()
         # a plugin has a Hadoop of its own, which would read the defaults of this one
-        hadoop = _hadoop_client() if self._plugin is None else []
+        hadoop = hadoop_client() if self._plugin is None else []
         classpath = ":".join([str(self._target / "classes"), flink, *map(str, hadoop)])
         temporary = f"-Djava.io.tmpdir={self._scratch}"
         return ["java", *options, *_JVM, temporary, "-cp", classpath, main, *words]
 
 
-def _hadoop_client() -> list[Path]:
+def hadoop_client() -> list[Path]:
     """Hadoop's client with all that it needs, from pyspark's jars."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tests.support import building
+from tests.support.flink import hadoop_client
 from tests.support.kafka_flink import JVM
 from tests.support.waiting import PATIENCE
 
@@ -32,7 +33,8 @@ class SinkJob:
     def run(self, **arguments: object) -> dict[str, Any]:
         """Run the job to its last number, or until it fails or halts. Return its last event."""
         words = [f"{name.rstrip('_')}={value}" for name, value in arguments.items()]
-        classes = f"{self._target}/classes:{(self._target / 'classpath').read_text()}"
+        own = [self._target / "classes", (self._target / "classpath").read_text().strip()]
+        classes = ":".join(map(str, [*own, *hadoop_client()]))
         command = ["java", *JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
         done = subprocess.run(
             [*command, "-cp", classes, "cpreplicate.SinkJob", *words],
@@ -67,9 +69,9 @@ class SinkJob:
             stamp.write_text(wanted)
 
 
-def committed(out: Path) -> Iterator[Path]:
-    """Yield the part files that are committed, of all buckets: a reader skips names with a dot."""
-    return (each for each in out.glob("*/[!.]*") if each.is_file())
+def is_committed(path: str) -> bool:
+    """Return whether a part file is committed: a reader skips names with a dot."""
+    return not path.rpartition("/")[2].startswith(".")
 
 
 def numbers(files: Iterable[bytes]) -> Counter[int]:

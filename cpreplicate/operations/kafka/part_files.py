@@ -21,7 +21,7 @@ from cpreplicate.operations.change.change import some
 from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_in, positions_of
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find_whole
-from cpreplicate.storage import Side, Transient
+from cpreplicate.storage import FileStatus, Side, Transient
 
 Presence = Literal["there", "short", "missing", "upload", "not looked for"]
 _AT_ONCE = 8  # files that are looked for at the same time
@@ -183,7 +183,7 @@ class _Look:
 
     def __init__(self, side: Side, remaps: Sequence[uri.Remap]) -> None:
         self._side, self._remaps = side, remaps
-        self._failed: dict[str, str] = {}
+        self._failed: dict[str, Exception] = {}
 
     def __call__(self, file: PartFile) -> NeededFile:
         place = place_of(file)
@@ -191,22 +191,37 @@ class _Look:
             return NeededFile(file, place, "upload")
         try:
             return self._found(file, place)
-        except (Transient, Refused, errors.UsageError, OSError) as error:
-            reason = errors.described(error)
-            self._failed[uri.filesystem(place)] = reason
-            return NeededFile(file, place, "not looked for", reason=reason)
+        except (Refused, errors.UsageError, OSError) as error:
+            return NeededFile(file, place, "not looked for", reason=errors.described(error))
 
     def _found(self, file: PartFile, place: str) -> NeededFile:
-        failed = self._failed.get(uri.filesystem(place))
-        if failed is not None:
-            return NeededFile(file, place, "not looked for", reason=failed)
         for each in (place, file.target) if file.kind == "pending" else (place,):
             at = uri.remap(each, self._remaps)
-            status = self._side.storage(at).stat(at)
+            status = self._status(at)
             if status is not None:
-                is_whole = status.length >= file.length
-                return NeededFile(file, each, "there" if is_whole else "short", status.length)
+                length = self._length(at, status.length, file.length)
+                presence: Presence = "there" if length >= file.length else "short"
+                return NeededFile(file, each, presence, length)
         return NeededFile(file, place, "missing")
+
+    def _status(self, at: str) -> FileStatus | None:
+        """Return the status of a file. A filesystem that does not answer is not asked again."""
+        filesystem = uri.filesystem(at)
+        if filesystem in self._failed:
+            raise self._failed[filesystem]
+        try:
+            return self._side.storage(at).stat(at)
+        except (errors.UsageError, Transient) as error:
+            self._failed[filesystem] = error
+            raise
+
+    def _length(self, at: str, listed: int, needed: int) -> int:
+        """Return how long a file is: one of HDFS that its writer has open is longer than listed."""
+        if listed >= needed:
+            return listed
+        with self._side.storage(at).open_extent(at, needed) as stream:
+            stream.seek(needed - 1)
+            return needed if stream.read(1) else listed
 
 
 def _refusal(needed: NeededFiles) -> str:

@@ -82,7 +82,7 @@ def test_ndjson_is_an_object_for_each_check(source, target):
     lines = run("doctor", source, target, "--output", "ndjson").out.splitlines()
     fields = {"check", "status", "message", "remedy", "exit_code"}
     assert all(set(json.loads(line)) == fields for line in lines)
-    assert len(lines) == 20
+    assert len(lines) == 21
 
 
 def test_without_a_source_the_target_is_examined_all_the_same(target, tmp_path):

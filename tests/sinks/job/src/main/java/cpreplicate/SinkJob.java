@@ -34,6 +34,7 @@ public final class SinkJob {
     private static final AtomicInteger ARRIVED = new AtomicInteger();
     private static volatile long haltAt = Long.MAX_VALUE;
     private static volatile long perCheckpoint = Long.MAX_VALUE;
+    private static volatile long size;
 
     private SinkJob() {}
 
@@ -77,7 +78,7 @@ public final class SinkJob {
         }
     }
 
-    /** A file has some 500 bytes. */
+    /** A file has some `size` bytes. */
     static final class Rolling implements RollingPolicy<String, String> {
         @Override
         public boolean shouldRollOnCheckpoint(PartFileInfo<String> file) {
@@ -86,7 +87,7 @@ public final class SinkJob {
 
         @Override
         public boolean shouldRollOnEvent(PartFileInfo<String> file, String record) throws java.io.IOException {
-            return file.getSize() >= 500;
+            return file.getSize() >= size;
         }
 
         @Override
@@ -175,6 +176,7 @@ public final class SinkJob {
             arguments.put(word.substring(0, equals), word.substring(equals + 1));
         }
         haltAt = Long.parseLong(arguments.getOrDefault("haltAt", "" + Long.MAX_VALUE));
+        size = Long.parseLong(arguments.getOrDefault("size", "500"));
         perCheckpoint = Long.parseLong(arguments.getOrDefault("perCheckpoint", "" + Long.MAX_VALUE));
         String failure = run(arguments);
         String quoted = failure == null ? "null" : '"' + failure.replaceAll("[^ -~]|[\"\\\\]", " ") + '"';
