@@ -42,6 +42,7 @@ MANY = {  # always more than one where the message is
     "output/report/pages/verification.py": {"len(found)", "names"},
     "output/restore_pages.py": {"len(found)"},
     "protocol/parquet_files.py": {"len(data)", "length", "rows", "sum(sizes)"},
+    "runners/spark/session.py": {"cores"},
     "storage/backends/hdfs/common.py": {"self.block_size"},
 }
 

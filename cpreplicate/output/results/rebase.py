@@ -108,8 +108,8 @@ def _of_files(result: Rebase) -> Iterator[list[str]]:
             size, is_one = sum(each.length for each in files), len(files) == 1
             noun, verb = ("file", "is") if is_one else ("files", "are")
             yield [
-                f"{len(files)} part {noun} {_STATES[kind]} {verb} left out, {counted(size, 'byte')}:"
-                f" {meaning}",
+                f"{len(files)} part {noun} {_STATES[kind]} {verb} left out,"
+                f" {counted(size, 'byte')}: {meaning}",
                 *(f"    {place_of(each)} ({counted(each.length, 'byte')})" for each in files),
             ]
 
