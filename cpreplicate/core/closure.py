@@ -18,7 +18,7 @@ from cpreplicate.core.lazy import lazy
 from cpreplicate.core.metadata import Handle, Metadata, mutf8
 from cpreplicate.core.metadata.columns import Handles
 from cpreplicate.core.metadata.handle import DIRECTORY, SEGMENT
-from cpreplicate.core.path_columns import Numbers, Parts, Texts, chosen, rows_of, split
+from cpreplicate.core.path_columns import Numbers, Parts, Texts, chosen, split
 from cpreplicate.core.tables import Flags, Ints, PathTable, slices
 
 _NO_NAME = pa.scalar(b"", pa.large_binary())
@@ -79,7 +79,8 @@ class Closure:
 
     `parents` are the directories of the files, and `plain` those of them in which every file has a
     plain name. `directories` are those of type-17 handles: nothing is read there, but the owner of
-    the checkpoint deletes them.
+    the checkpoint deletes them. `handles` are the rows of the handles that name a file, and
+    `file_of_handle` is the row of the file of each.
     """
 
     files: FileTable
@@ -87,6 +88,8 @@ class Closure:
     parents: frozenset[str]
     plain: frozenset[str]
     directories: frozenset[str]
+    handles: Numbers
+    file_of_handle: Numbers
 
     def uri_of(self, handle: Handle) -> str:
         """Return the URI that the file or directory of a handle is read from."""
@@ -112,10 +115,10 @@ def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
     sources, not_plain = _sources_of(handles, rows, uris)
     extents, sizes = handles.extents(rows)
     is_segment = handles.kind[rows] == SEGMENT
-    files = _distinct(FileTable(sources, sources, extents, sizes, is_segment))
+    files, file_of_handle = _distinct(FileTable(sources, sources, extents, sizes, is_segment))
     parents = frozenset(prefix[:-1] for prefix in sources.used_prefixes)
     plain = parents.difference(not_plain)
-    return Closure(files, uris, parents, plain, frozenset(directories))
+    return Closure(files, uris, parents, plain, frozenset(directories), rows, file_of_handle)
 
 
 def owners(metadata: Metadata, needed: Closure) -> Numbers:
@@ -123,26 +126,12 @@ def owners(metadata: Metadata, needed: Closure) -> Numbers:
 
     It is an index into the operators of the checkpoint, -1 for a file that several share.
     """
-    rows, files = file_rows(metadata, needed)
-    operators = metadata.handles.operator[rows]
+    operators, files = metadata.handles.operator[needed.handles], needed.file_of_handle
     first = np.full(len(needed.files), len(metadata.operators), np.int64)
     last = np.full(len(needed.files), -1, np.int64)
     np.minimum.at(first, files, operators)
     np.maximum.at(last, files, operators)
     return np.where(first == last, last, -1)
-
-
-def file_rows(metadata: Metadata, needed: Closure) -> tuple[Numbers, Numbers]:
-    """Return the handles that name a file, and for each of them the row of that file.
-
-    The former are rows of the handles of the checkpoint, the latter rows of the files of its
-    closure.
-    """
-    handles = metadata.handles
-    rows = handles.named()
-    rows = rows[handles.kind[rows] != DIRECTORY]
-    sources, _ = _sources_of(handles, rows, needed.uris)
-    return rows, rows_of(sources.texts(), needed.files.sources.texts())
 
 
 def sources_of(handles: Handles, rows: Numbers, uris: Uris) -> Parts:
@@ -185,19 +174,22 @@ def _sources(recorded: Texts, uris: Uris) -> tuple[Parts, set[str]]:
     return parts.moved(prefixes, ~is_plain, singles), not_plain
 
 
-def _distinct(files: FileTable) -> FileTable:
-    """Return each file once, where it is first named, with the greatest of its extents."""
+def _distinct(files: FileTable) -> tuple[FileTable, Numbers]:
+    """Return each file once, where it is first named, with the greatest of its extents.
+
+    The numbers are the rows in which the files of all given rows are.
+    """
     names = files.parts.names.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     keys = names.astype(np.int64) * max(len(files.parts.prefixes), 1) + files.parts.codes
     which = pa.array(keys).dictionary_encode().indices.to_numpy(zero_copy_only=False)
     order = np.flatnonzero(np.diff(np.maximum.accumulate(which), prepend=-1))  # of the first ones
     if len(order) == len(keys):
-        return files
+        return files, which
     most = FileTable(files.parts, files.sources, *map(np.copy, _numbers(files)))
     place = order[which]  # of each row: the first row of the same file
     for column in _numbers(most):
         np.maximum.at(column, place, column.copy())
-    return most.take(order)
+    return most.take(order), which
 
 
 def _numbers(files: FileTable) -> tuple[Numbers, Numbers, Numbers]:

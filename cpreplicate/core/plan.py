@@ -21,7 +21,7 @@ from cpreplicate.core.short_repr import short_repr
 from cpreplicate.core.sizes import counted
 from cpreplicate.core.tables import Ints, Lengths, RowSequence, Table
 
-_EARLIER = "copied by an earlier run"
+_EARLIER, _NEW, _MISSING = "copied by an earlier run", "new", "missing in the replica"
 # what the reasons for a copy to a path begin with at which a file is already
 _NOT_RECORDED, _GREW, _DAMAGED = (
     "what is there is not recorded by cpreplicate",
@@ -262,18 +262,10 @@ def copies_and_keeps(
     reasons = (_EARLIER, *(f"shared with {checkpoint.name}" for checkpoint in committed))
     keeps = Keeps(files.take(is_kept), costs[is_kept], Coded(reasons, which[is_kept]))
     lacking = files.take(~is_kept)
-    copies = (
-        new_row(Action, ("copy", file.uri, target, cost, _why(length, entry, bool(holder))))
-        for (target, file), cost, length, entry, holder in zip(
-            lacking.items(),
-            lacking.costs.tolist(),
-            lengths[~is_kept].tolist(),
-            recorded.take(~is_kept).values(),
-            which[~is_kept].tolist(),
-            strict=True,
-        )
-    )
-    return Split(tuple(copies), keeps, kept_members)
+    whys = _whys(lengths[~is_kept], recorded.take(~is_kept), which[~is_kept])
+    columns = (lacking.sources.tolist(), lacking.paths.to_pylist(), lacking.costs.tolist(), whys)
+    copies = tuple(new_row(Action, ("copy", *row)) for row in zip(*columns, strict=True))
+    return Split(copies, keeps, kept_members)
 
 
 def _holders(paths: Texts, committed: Sequence[Committed]) -> Numbers:
@@ -332,10 +324,19 @@ def _only_for(names: Sequence[str]) -> str:
     return f"only {' and '.join(names)} needed it"
 
 
-def _why(length: int, entry: LedgerEntry, is_held: bool) -> str:
-    """Return why a file is copied that has `length` bytes in the replica, -1 if it is not there."""
-    if length < 0:
-        return "missing in the replica" if is_held else "new"
+def _whys(lengths: Numbers, recorded: LedgerTable, holders: Numbers) -> list[str]:
+    """Return why each file is copied that has this length in the replica, -1 if it is not there."""
+    whys = [_MISSING if holder else _NEW for holder in holders.tolist()]
+    there = np.flatnonzero(lengths >= 0)
+    for row, length, entry in zip(
+        there.tolist(), lengths[there].tolist(), recorded.take(there).values(), strict=True
+    ):
+        whys[row] = _why(length, entry)
+    return whys
+
+
+def _why(length: int, entry: LedgerEntry) -> str:
+    """Return why a file is copied to a path at which a file of `length` bytes is."""
     if entry.crc32c is None:
         return _NOT_RECORDED
     if length == entry.length:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cpreplicate.core import uri
-from cpreplicate.core.closure import Closure, file_rows
+from cpreplicate.core.closure import Closure
 from cpreplicate.core.metadata import Metadata, handle
 from cpreplicate.core.path_columns import Numbers
 from cpreplicate.core.placement import FOREIGN as FOREIGN_DIRECTORY
@@ -98,7 +98,7 @@ def state_sizes(
     without packs.
     """
     handles = metadata.handles
-    rows, files = file_rows(metadata, needed)
+    rows, files = needed.handles, needed.file_of_handle
     file = np.full(len(handles), -1, np.int64)
     place = np.full(len(handles), INLINE, np.int64)
     file[rows] = files

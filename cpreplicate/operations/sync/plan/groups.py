@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,13 +36,13 @@ class Group(NamedTuple):
 def groups(plan: Plan, source_state: SourceState) -> tuple[Group, ...]:
     """Return the actions by operator and reason, of each kind the largest groups first."""
     owning = _Owners(source_state.file.metadata, source_state.closure)
-    withdrawn = [each.action for each in plan.withdrawals]
+    withdrawn, keeps = [each.action for each in plan.withdrawals], plan.keeps
     found_groups = [
-        *_grouped("copy", plan.copies, owning.of([each.source or "" for each in plan.copies])),
-        *_grouped("repack", plan.repacks, owning.of([each.source or "" for each in plan.repacks])),
-        *_grouped("withdraw", withdrawn, [None] * len(withdrawn)),
-        *_grouped("delete", plan.deletes, [None] * len(plan.deletes)),
-        *_grouped_keeps(plan, owning),
+        *_grouped("copy", plan.copies, owning),
+        *_grouped("repack", plan.repacks, owning),
+        *_grouped("withdraw", withdrawn, owning),
+        *_grouped("delete", plan.deletes, owning),
+        *_summed("keep", keeps.files.sources.texts(), keeps.reasons, keeps.bytes, owning),
     ]
     return tuple(found_groups)
 
@@ -55,12 +55,8 @@ class _Owners:
         self._uris = needed.files.sources.texts()
         self._owners = owners(metadata, needed)
 
-    def of(self, uris: Iterable[str]) -> list[Operator | None]:
-        """Return the operator of each of these files."""
-        return [self.operator(number) for number in self.numbers(texts(uris)).tolist()]
-
     def numbers(self, uris: Texts) -> Numbers:
-        """Return the number of the operator of each of these files."""
+        """Return the number of the operator of each of these files, and that of none for others."""
         return found(self._owners, rows_of(uris, self._uris), _NONE)
 
     def operator(self, number: int) -> Operator | None:
@@ -68,31 +64,28 @@ class _Owners:
         return None if number == _NONE else self._operators[number]
 
 
-def _grouped(
-    verb: Verb, actions: Iterable[Action], operators: Iterable[Operator | None]
+def _grouped(verb: Verb, actions: Sequence[Action], owning: _Owners) -> Iterator[Group]:
+    uris = texts([action.source or "" for action in actions])
+    reasons = Coded.of([action.reason for action in actions])
+    sizes = np.array([action.bytes for action in actions], np.int64)
+    yield from _summed(verb, uris, reasons, sizes, owning)
+
+
+def _summed(
+    verb: Verb, uris: Texts, reasons: Coded, bytes_: Numbers, owning: _Owners
 ) -> Iterator[Group]:
-    sums: dict[tuple[Operator | None, str], tuple[int, int]] = {}
-    for action, operator in zip(actions, operators, strict=True):
-        files, size = sums.get((operator, action.reason), (0, 0))
-        sums[operator, action.reason] = files + 1, size + action.bytes
-    yield from _largest_first(verb, sums)
-
-
-def _grouped_keeps(plan: Plan, owning: _Owners) -> Iterator[Group]:
-    """Yield the groups of kept files, of which there may be a million."""
-    keeps = plan.keeps
-    reasons: Coded = keeps.reasons
-    numbers = owning.numbers(keeps.files.sources.texts())
+    """Yield the groups of actions, of which there may be a million."""
+    numbers = owning.numbers(uris)
     keys = (numbers + 1) * max(len(reasons.values), 1) + reasons.codes
     _, first, which = np.unique(keys, return_index=True, return_inverse=True)
     files = np.bincount(which, minlength=len(first)).tolist()
     sizes = np.zeros(len(first), np.int64)
-    np.add.at(sizes, which, keeps.bytes)
+    np.add.at(sizes, which, bytes_)
     sums: dict[tuple[Operator | None, str], tuple[int, int]] = {}
     for row, count, size in zip(first.tolist(), files, sizes.tolist(), strict=True):
         operator = owning.operator(int(numbers[row]))
         sums[operator, reasons.values[int(reasons.codes[row])]] = count, size
-    yield from _largest_first("keep", sums)
+    yield from _largest_first(verb, sums)
 
 
 def _largest_first(
