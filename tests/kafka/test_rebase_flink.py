@@ -55,7 +55,7 @@ def run(*words: object) -> dict[str, Any]:
     return document
 
 
-def replica_of(job: KafkaJob, kafka: Kafka, directory: Path, prefix: str) -> Path:
+def replica_of(job: KafkaJob, kafka: Kafka, directory: Path, prefix: str, **words: str) -> Path:
     """The replica of a job at A that died with transactions pending."""
     halted = job.run(
         brokers=kafka.servers,
@@ -65,18 +65,20 @@ def replica_of(job: KafkaJob, kafka: Kafka, directory: Path, prefix: str) -> Pat
         until=RECORDS,
         haltAfter=2500,  # of a subtask, so that some partition is read beyond MIRRORED
         perCheckpoint=300,
+        **words,
     )
     (source,) = (directory / "dcA").iterdir()
     run("sync", f"{source}/chk-{halted.checkpoint}", directory / "dcB", "--runner", "inline", "-q")
     return directory / "dcB" / source.name
 
 
-def restored(job: KafkaJob, kafka: Kafka, start: Path, prefix: str, directory: Path):
+def restored(job: KafkaJob, kafka: Kafka, start: Path, prefix: str, directory: Path, **words: str):
     return job.run(
         brokers=kafka.servers,
         topics=",".join(f"{prefix}{topic}" for topic in TOPICS),
         checkpoints=f"file:{directory}",
         **{"from": f"file:{start}"},
+        **words,
         names=NAMES,
         until=RECORDS,
     )
@@ -155,3 +157,35 @@ def test_renamed_topics_with_other_offsets_lose_and_double_nothing(
     start = replica / str(report["derived"])
     at_b = restored(job, other_kafka, start, renamed, tmp_path / "dcB-flink")
     assert (at_b.failure, at_b.lost, at_b.doubled) == (None, 0, 0)
+
+
+@pytest.mark.rest
+def test_a_job_with_the_legacy_connectors_starts_at_a_mirror_that_trails(
+    kafka, other_kafka, tmp_path
+):
+    job, prefix, legacy = KafkaJob("3"), "legacy.", {"legacy": "yes"}
+    create(kafka, prefix)
+    fill(kafka, prefix, range(RECORDS))
+    replica = replica_of(job, kafka, tmp_path, prefix, **legacy)
+    create(other_kafka, prefix)
+    fill(other_kafka, prefix, range(MIRRORED))
+    held = run("inspect", replica, "--positions")
+    assert len(held["positions"]) == NAMES
+    assert held["pending"]
+    assert [each for each in held["positions_unread"] if each["is_obstacle"]] == []
+    number = held["checkpoint_id"]
+    as_it_is = restored(
+        job, other_kafka, replica / f"chk-{number}", prefix, tmp_path / "in-vain", **legacy
+    )
+    assert "InvalidPidMappingException" in as_it_is.failure
+
+    report = run(
+        "rebase", replica, "--positions", "clamp", "--kafka", other_kafka.servers, "--drop-pending"
+    )
+    assert (report["lost"], len(report["dropped"])) == (0, len(held["pending"]))
+    assert report["doubled"] > 0
+    fill(other_kafka, prefix, range(MIRRORED, RECORDS))  # the mirror goes on
+    start = replica / str(report["derived"])
+    at_b = restored(job, other_kafka, start, prefix, tmp_path / "dcB-flink", **legacy)
+    assert (at_b.failure, at_b.lost, at_b.doubled) == (None, 0, report["doubled"])
+    assert all(next_ == RECORDS for next_, _, _ in at_b.counts.values())

@@ -1,5 +1,6 @@
 package cpreplicate;
 
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
@@ -33,6 +34,7 @@ import org.apache.flink.runtime.minicluster.MiniClusterConfiguration;
 import org.apache.flink.runtime.state.FunctionInitializationContext;
 import org.apache.flink.runtime.state.FunctionSnapshotContext;
 import org.apache.flink.streaming.api.checkpoint.CheckpointedFunction;
+import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.util.Collector;
@@ -196,7 +198,30 @@ public final class KafkaJob {
         return properties;
     }
 
-    private static JobGraph graph(Configuration configuration, Map<String, String> arguments) {
+    /** Calls a function of the legacy connectors, which are compiled for the connector 3.x only. */
+    private static Object legacy(String name, Class<?> first, Class<?> second, Object... values) throws Exception {
+        return Class.forName("cpreplicate.legacy.Legacy")
+                .getMethod(name, first, second, Properties.class).invoke(null, values);
+    }
+
+    @SuppressWarnings("unchecked")
+    private static DataStream<String> legacySource(
+            StreamExecutionEnvironment environment, Map<String, String> arguments) throws Exception {
+        Properties properties = smallFetches();
+        properties.setProperty("bootstrap.servers", arguments.get("brokers"));
+        properties.setProperty("group.id", "cpreplicate");
+        return (DataStream<String>) legacy("source", StreamExecutionEnvironment.class, List.class,
+                environment, List.of(arguments.get("topics").split(",")), properties);
+    }
+
+    private static void legacySink(DataStream<String> counted, Map<String, String> arguments) throws Exception {
+        Properties properties = new Properties();
+        properties.setProperty("bootstrap.servers", arguments.get("brokers"));
+        properties.setProperty("transaction.timeout.ms", "600000");
+        legacy("sink", DataStream.class, String.class, counted, arguments.getOrDefault("out", "out"), properties);
+    }
+
+    private static JobGraph graph(Configuration configuration, Map<String, String> arguments) throws Exception {
         StreamExecutionEnvironment environment = StreamExecutionEnvironment.getExecutionEnvironment(configuration);
         environment.setParallelism(2);
         environment.setMaxParallelism(16);
@@ -210,11 +235,19 @@ public final class KafkaJob {
                         .setValueSerializationSchema(new SimpleStringSchema())
                         .build())
                 .build();
-        environment.fromSource(source(arguments), WatermarkStrategy.noWatermarks(), "orders source").uid("source")
-                .map(new Pace()).returns(Types.STRING).uid("pace")
+        boolean isLegacy = arguments.containsKey("legacy");
+        DataStream<String> read = isLegacy
+                ? legacySource(environment, arguments)
+                : environment.fromSource(source(arguments), WatermarkStrategy.noWatermarks(), "orders source")
+                        .uid("source");
+        DataStream<String> counted = read.map(new Pace()).returns(Types.STRING).uid("pace")
                 .keyBy(record -> record.substring(0, record.lastIndexOf('|')), Types.STRING)
-                .process(new Count()).returns(Types.STRING).uid("count")
-                .sinkTo(sink).uid("sink").name("out");
+                .process(new Count()).returns(Types.STRING).uid("count");
+        if (isLegacy) {
+            legacySink(counted, arguments);
+        } else {
+            counted.sinkTo(sink).uid("sink").name("out");
+        }
         JobGraph graph = environment.getStreamGraph().getJobGraph();
         if (arguments.containsKey("from")) {
             graph.setSavepointRestoreSettings(SavepointRestoreSettings.fromConfiguration(configuration));
