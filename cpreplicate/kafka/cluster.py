@@ -12,8 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cpreplicate.core.positions.fingerprints import Seen, digest_of
 from cpreplicate.core.positions.offsets import Partition
-from cpreplicate.core.positions.ranges import Range, Stamp
+from cpreplicate.core.positions.ranges import Range, Span, Stamp
 from cpreplicate.core.positions.topics import Topics
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.storage import Transient
@@ -25,6 +26,14 @@ _POLL = 1.0  # seconds; the client does not end a call when it learns that it ca
 _READING = 5.0  # seconds in which the records that are asked for are read, or left out
 _AT_ONCE = 500  # messages
 _SMALL = {"fetch.message.max.bytes": 4096, "enable.partition.eof": True}
+_WHOLE = {
+    "fetch.message.max.bytes": 1 << 16,  # a fetch has one batch at least, however large
+    "queued.min.messages": 1_000,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    # positions count the records of aborted transactions, and a mirror may copy them
+    "isolation.level": "read_uncommitted",
+}
 _PROPERTY = re.compile(r'property[: ]+"?([a-z0-9._-]+)"?|: ([a-z0-9.]+) failed', re.IGNORECASE)
 # librdkafka's codes of what does not pass by itself
 _PERMANENT = (
@@ -53,13 +62,18 @@ class KafkaCluster:
     """The cluster behind some bootstrap servers.
 
     `properties` are those of librdkafka, such as `sasl.password`. No value of them is in a message.
-    Raises `UsageError` if the client is not installed, or does not take a property.
+    `option` is that which named the servers, for messages. Raises `UsageError` if the client is not
+    installed, or does not take a property.
     """
 
     def __init__(
-        self, servers: str, properties: Mapping[str, str], deadline: float = DEADLINE
+        self,
+        servers: str,
+        properties: Mapping[str, str],
+        deadline: float = DEADLINE,
+        option: str = "--kafka",
     ) -> None:
-        self._servers, self._deadline = servers, deadline
+        self._servers, self._deadline, self._option = servers, deadline, option
         self._error: Any = None
         self._properties = {**properties, "bootstrap.servers": servers}
         self._admin = self._connected(self._properties)
@@ -95,8 +109,8 @@ class KafkaCluster:
             return {}
         from confluent_kafka.admin import OffsetSpec
 
-        begins = self._offsets(there, OffsetSpec.earliest())
-        ends = self._offsets(there, OffsetSpec.latest())
+        begins = self._offsets(dict.fromkeys(there, OffsetSpec.earliest()))
+        ends = self._offsets(dict.fromkeys(there, OffsetSpec.latest()))
         return {each: Range(begins[each], ends[each]) for each in there}
 
     def denied(self, topics: Sequence[str]) -> set[str]:
@@ -124,8 +138,38 @@ class KafkaCluster:
         """
         from confluent_kafka.admin import OffsetSpec
 
-        found = self._offsets(partitions, OffsetSpec.for_timestamp(round(time * 1000)))
+        spec = OffsetSpec.for_timestamp(round(time * 1000))
+        found = self._offsets(dict.fromkeys(partitions, spec))
         return {each: offset for each, offset in found.items() if offset >= 0}
+
+    def first_at(self, times: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return the offset of the first record with a time of its own or later, where one is.
+
+        Times are in milliseconds since the epoch, those of records.
+        """
+        from confluent_kafka.admin import OffsetSpec
+
+        specs = {each: OffsetSpec.for_timestamp(time) for each, time in times.items()}
+        return {each: offset for each, offset in self._offsets(specs).items() if offset >= 0}
+
+    def records(
+        self, spans: Mapping[Partition, Span], within: float = _READING
+    ) -> dict[Partition, tuple[Seen, ...]]:
+        """Return the records in a span of each partition, those of aborted transactions included.
+
+        Partitions that may not be read, or not within so many seconds, are left out.
+        """
+        from confluent_kafka import Consumer
+
+        own = {"group.id": "cpreplicate", "enable.auto.commit": False, **_WHOLE}
+        consumer = Consumer({**self._properties, **own}, logger=_silent())
+        try:
+            return _Reading(consumer, spans).records(time.monotonic() + within)
+        except self._failure:
+            _log.debug("%s: no record could be read", self._servers)
+            return {}
+        finally:
+            consumer.close()
 
     def stable_ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return up to where no transaction is open in some partitions that exist."""
@@ -133,7 +177,7 @@ class KafkaCluster:
         from confluent_kafka.admin import OffsetSpec
 
         committed = {"isolation_level": IsolationLevel.READ_COMMITTED}
-        return self._offsets(partitions, OffsetSpec.latest(), **committed)
+        return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()), **committed)
 
     def transaction_limit(self) -> float | None:
         """Return how long a transaction may be open, in seconds, None if that may not be read."""
@@ -212,16 +256,14 @@ class KafkaCluster:
                     raise
                 time.sleep(_PAUSE)
 
-    def _offsets(
-        self, partitions: Sequence[Partition], spec: Any, **options: Any
-    ) -> dict[Partition, int]:
+    def _offsets(self, specs: Mapping[Partition, Any], **options: Any) -> dict[Partition, int]:
         """Return an offset of each partition. One that has no leader just now is asked again."""
         from confluent_kafka import TopicPartition
 
         until = time.monotonic() + self._deadline
         found: dict[Partition, int] = {}
-        while left := [each for each in partitions if each not in found]:
-            asked = {TopicPartition(*each): spec for each in left}
+        while left := [each for each in specs if each not in found]:
+            asked = {TopicPartition(*each): specs[each] for each in left}
             futures = self._admin.list_offsets(asked, request_timeout=self._deadline, **options)
             failures = []
             for each, future in futures.items():
@@ -249,13 +291,13 @@ class KafkaCluster:
             from confluent_kafka.admin import AdminClient
         except ImportError as error:
             raise UsageError(
-                "--kafka needs the package confluent-kafka: pip install confluent-kafka"
+                f"{self._option} needs the package confluent-kafka: pip install confluent-kafka"
             ) from error
         self._failure: type[Exception] = KafkaException
         try:
             return AdminClient({**properties, "error_cb": self._note}, logger=_silent())
         except (KafkaException, TypeError, ValueError) as error:
-            raise UsageError(f"--kafka-conf: {_property_of(error)}") from None
+            raise UsageError(f"{self._option}-conf: {_property_of(error)}") from None
 
     def _note(self, error: Any) -> None:
         """Keep what the client reports by itself: a timeout does not say why.
@@ -274,7 +316,7 @@ class KafkaCluster:
                 raise Refused(
                     f"{self._servers} refuses the connection or the request ({name.lstrip('_')}):"
                     " check security.protocol, the certificates and the credentials in"
-                    " --kafka-conf, and the rights of the user. Nothing was changed"
+                    f" {self._option}-conf, and the rights of the user. Nothing was changed"
                 )
 
     def _unreachable(self, error: BaseException) -> Transient:
@@ -286,9 +328,58 @@ class KafkaCluster:
         return Transient(
             errno.ETIMEDOUT,
             f"Kafka could not be reached within {self._deadline:g} s ({reason}; check the address,"
-            " and security.protocol in --kafka-conf)",
+            f" and security.protocol in {self._option}-conf)",
             self._servers,
         )
+
+
+class _Reading:
+    """Reads spans of partitions with one consumer, each until its end."""
+
+    def __init__(self, consumer: Any, spans: Mapping[Partition, Span]) -> None:
+        self._consumer = consumer
+        self._spans = {each: span for each, span in spans.items() if span.first < span.last}
+        self._found: dict[Partition, list[Seen]] = {each: [] for each in spans}
+        self._left = set(self._spans)
+
+    def records(self, until: float) -> dict[Partition, tuple[Seen, ...]]:
+        """Return what could be read until a time of the monotonic clock."""
+        from confluent_kafka import TopicPartition
+
+        starts = [TopicPartition(*each, self._spans[each].first) for each in self._spans]
+        self._consumer.assign(starts)
+        while self._left and time.monotonic() < until:
+            for message in self._consumer.consume(_AT_ONCE, timeout=_PAUSE):
+                partition = message.topic(), message.partition()
+                if partition in self._left and self._is_done(partition, message):
+                    self._left.discard(partition)
+                    self._consumer.incremental_unassign([TopicPartition(*partition)])
+        return {
+            each: tuple(records) for each, records in self._found.items() if each not in self._left
+        }
+
+    def _is_done(self, partition: Partition, message: Any) -> bool:
+        """Take a message of a partition, and return whether nothing more of it is asked for."""
+        from confluent_kafka import KafkaError
+
+        error = message.error()
+        if error is not None:
+            if error.code() != KafkaError._PARTITION_EOF:
+                del self._found[partition]
+            return True
+        span, records = self._spans[partition], self._found[partition]
+        if message.offset() >= span.last:
+            return True
+        records.append(_seen(message))
+        return message.offset() >= span.last - 1 or len(records) >= span.most
+
+
+def _seen(message: Any) -> Seen:
+    from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
+
+    kind, time_ = message.timestamp()
+    digest = digest_of(message.key(), message.value(), message.headers() or ())
+    return Seen(message.offset(), time_, kind == TIMESTAMP_LOG_APPEND_TIME, digest)
 
 
 def _name_of(error: Any) -> str:

@@ -191,6 +191,12 @@ FAMILIES = (
         _one(lambda job: job.orphan_bytes),
     ),
     Family(
+        "cpreplicate_positions_without_fingerprint",
+        "Positions in Kafka without a fingerprint of the last checkpoint that was replicated. +Inf"
+        " if --kafka-source could not be read.",
+        _one(lambda job: job.fingerprints_lacking),
+    ),
+    Family(
         "cpreplicate_last_try_timestamp_seconds",
         "Time at which the last try ended, successful or not.",
         _one(lambda job: job.last_try),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from cpreplicate.core.placement import METADATA
 from cpreplicate.errors import Refused
-from cpreplicate.protocol import manifest
+from cpreplicate.protocol import fingerprint_record, manifest
 from cpreplicate.protocol.checkpoint_record import (
     UNKNOWN_SEQUENCE,
     Record,
@@ -135,14 +135,17 @@ def withdraw(replica: HeldReplica, name: str) -> None:
     replica.withdraw(f"{name}/{METADATA}")
 
 
-def forget(replica: HeldReplica, name: str) -> None:
-    """Remove the manifest, record and empty directory of a withdrawn checkpoint.
+def forget(replica: HeldReplica, name: str, own: Collection[str]) -> None:
+    """Remove the manifest, fingerprints, record and empty directory of a withdrawn checkpoint.
 
     They stay if its `_metadata` is there after all: without a record it would be another program's.
+    `own` are the files that were in `.cpreplicate/`: most checkpoints have no fingerprints.
     """
     if replica.storage.stat(replica.uri_of(f"{name}/{METADATA}")) is not None:
         return
     manifest.remove(replica.storage, replica.root, name)
+    if fingerprint_record.own_file(name) in own:  # else it would cost a request
+        fingerprint_record.remove(replica, name)
     replica.storage.delete(record_uri(replica, name))
     if replica.storage.has_directories:  # else each would cost requests
         replica.storage.rmdir(replica.uri_of(name))

@@ -150,7 +150,7 @@ class TestAMetadataThatIsListedButNotOpened:
         replica, _ = lost
         before = paths(replica)
         with held(replica) as changed:
-            publication.forget(changed, "chk-2")
+            publication.forget(changed, "chk-2", ())
         assert paths(replica) == before
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cpreplicate.core.positions.fingerprints import Seen
 from cpreplicate.core.positions.offsets import Partition
-from cpreplicate.core.positions.ranges import Range, Ranges, Stamp
+from cpreplicate.core.positions.ranges import Range, Ranges, Span, Stamp
 from cpreplicate.core.positions.topics import Topics
 
 
@@ -53,6 +54,15 @@ class StandInKafka:
             each: Stamp(1_700_000_000.0 + offset, each in self.by_broker)
             for each, offset in offsets.items()
         }
+
+    def first_at(self, times: Mapping[Partition, int]) -> Mapping[Partition, int]:
+        return {each: 0 for each in times if each not in self.held}
+
+    def records(
+        self, spans: Mapping[Partition, Span], within: float
+    ) -> Mapping[Partition, Sequence[Seen]]:
+        assert within > 0
+        return {each: () for each in spans if each not in self.held}
 
     def stable_ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         return {each: self.stable.get(each, self.held[each][1]) for each in partitions}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _GROUP = "group:"
 _CLAMP = "clamp"
+_FINGERPRINT = "fingerprint"
 
 
 @cli.command(
@@ -32,6 +33,7 @@ _CLAMP = "clamp"
         "cpreplicate rebase --positions offsets.csv hdfs://dcB/flink/replicas/55d1...",
         "cpreplicate rebase --rename-topic orders=A.orders --drop-pending --dry-run REPLICA",
         "cpreplicate rebase --positions clamp --kafka kafka-b:9092 REPLICA",
+        "cpreplicate rebase --positions fingerprint --kafka kafka-b:9092 REPLICA",
         "cpreplicate rebase --forget chk-42-1 hdfs://dcB/flink/replicas/55d1...",
     ),
     exit_codes={
@@ -114,6 +116,9 @@ def _choice(positions: str | None, at: KafkaCluster | None) -> Choice:
 
     if positions is None:
         return offsets.unchanged
+    if positions == _FINGERPRINT:  # the operation has those of the checkpoint
+        _needed(at, "--positions fingerprint")
+        return offsets.unchanged
     if positions == _CLAMP:
         return ranges.clamped(_needed(at, "--positions clamp").ranges)
     if positions.startswith(_GROUP):
@@ -131,8 +136,9 @@ def _choice(positions: str | None, at: KafkaCluster | None) -> Choice:
 
 def _by(positions: str | None) -> str | None:
     """Return what of the Kafka the new offsets are of, None if they are not of it."""
-    is_group = positions is not None and positions.startswith(_GROUP)
-    return "group" if is_group else _CLAMP if positions == _CLAMP else None
+    if positions is not None and positions.startswith(_GROUP):
+        return "group"
+    return positions if positions in (_CLAMP, _FINGERPRINT) else None
 
 
 def _needed(at: KafkaCluster | None, needed_for: str) -> KafkaCluster:
@@ -154,6 +160,7 @@ def cluster(
     `within` limits the seconds in which it has to answer.
     """
     from cpreplicate.kafka.cluster import DEADLINE, KafkaCluster
+    from cpreplicate.kafka.conf import properties
 
     if servers is None:
         raise _without_kafka(needed_for)
@@ -177,22 +184,3 @@ def asked_kafka(values: dict[str, Any]) -> KafkaAsked | None:
     needed_for = "--same-kafka" if is_same else "--kafka-conf"
     at = cluster(servers, conf, needed_for, values["retry_for"])
     return KafkaAsked(at, conf, is_same, not_read)
-
-
-def properties(file: str) -> dict[str, str]:
-    """Return the properties of a file, one `key=value` a line. No value is in a message."""
-    try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise UsageError(f"--kafka-conf {file} cannot be read: {reason}") from None
-    found: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text or text.startswith(("#", "!")):
-            continue
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise UsageError(f"--kafka-conf {file}, line {number}: expected key=value")
-        found[key.strip()] = value.strip()
-    return found

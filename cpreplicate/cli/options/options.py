@@ -324,6 +324,21 @@ OF_JOB = basic(
     fills="savepoint_job",
     is_general=False,  # of one savepoint
 )
+KAFKA_SOURCE = (
+    storage(
+        "kafka-source",
+        "The Kafka that the job reads. The last record before each position is read there, and its"
+        " time and digest are kept with the checkpoint: they prove positions at another Kafka; see"
+        " docs/kafka.md. Needs the extra `kafka`.",
+        kinds.LINE,
+        metavar="HOST:PORT[,...]",
+    ),
+    storage(
+        "kafka-source-conf",
+        "Properties of librdkafka for --kafka-source, as of --kafka-conf.",
+        kinds.FILE,
+    ),
+)
 CHECK_CONTENT = basic(
     "check-content",
     "Read the files that are kept, and copy again those whose content differs from the recorded"
@@ -418,7 +433,9 @@ _EXCLUDE = basic(
     "Ids, or names of directories, of jobs below the root that are left out.",
     kinds.JOB_IDS,
 )
-_OF_EVERY_TABLE = (TARGET_OF_JOB, _PRIORITY, *KEEP, *_PLAN_OF_JOB, LOCK_WAIT, *DELETES)
+_OF_EVERY_TABLE = (
+    *(TARGET_OF_JOB, _PRIORITY, *KEEP, *_PLAN_OF_JOB, LOCK_WAIT, *DELETES, *KAFKA_SOURCE),
+)
 FLEET_TABLES = {
     "job": (_JOB_NAME, SOURCE_OF_JOB, *_OF_EVERY_TABLE),
     "root": (SOURCE_OF_JOB, _EXCLUDE, *_OF_EVERY_TABLE),

@@ -263,10 +263,11 @@ REBASE = (
     basic(
         "positions",
         "New offsets: from a CSV file with topic,partition,offset; from what a consumer group"
-        " committed at --kafka, group:NAME; or the nearest offset that exists there, clamp. Topics"
-        " are named as there.",
+        " committed at --kafka, group:NAME; those of the same records there, fingerprint, if `sync"
+        " --kafka-source` kept what proves them; or the nearest offset that exists there, clamp."
+        " Topics are named as there.",
         kinds.LINE,
-        metavar="FILE|group:NAME|clamp",
+        metavar="FILE|group:NAME|fingerprint|clamp",
     ),
     basic(
         "rename-topic",

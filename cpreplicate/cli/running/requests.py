@@ -21,6 +21,7 @@ from cpreplicate.cli.options.option import command_that_is_shown, deciding
 from cpreplicate.cli.options.options import KEEP
 from cpreplicate.cli.running.report_file import refuse_in_replica, refuse_unwritable
 from cpreplicate.core import uri
+from cpreplicate.errors import UsageError
 from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import Limits, Side, Sides, WriteSettings
 from cpreplicate.storage.backends.hdfs.hadoop_conf import read
@@ -214,12 +215,29 @@ def execution_of(values: Mapping[str, Any]) -> ExecutionOptions:
 
 
 def sync_request(values: Mapping[str, Any], **others: Any) -> SyncRequest:
-    """Return the request of a sync; `others` are the fields that no option fills."""
+    """Return the request of a sync; `others` are the fields that no option fills.
+
+    Raises `UsageError` for properties of --kafka-source that its client does not take.
+    """
     from cpreplicate.core.packs import PackOptions
     from cpreplicate.operations.sync.request import SyncRequest
 
     keep, packing = _stated_retention(values), build(PackOptions, values)
+    _refuse_kafka_source(values)
     return build(SyncRequest, values, keep=keep, packing=packing, **others)
+
+
+def _refuse_kafka_source(values: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for a mistake that would leave every checkpoint without fingerprints."""
+    servers, conf = values.get("kafka_source"), values.get("kafka_source_conf")
+    if servers is None and conf is not None:
+        raise UsageError(
+            "--kafka-source-conf needs --kafka-source HOST:PORT, whose properties are in it"
+        )
+    if servers is not None:
+        from cpreplicate.operations.sync.fingerprints import kafka_source
+
+        kafka_source(servers, conf)
 
 
 def _stated_retention(values: Mapping[str, Any]) -> Retention | None:

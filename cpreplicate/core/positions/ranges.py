@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
+from cpreplicate.core.positions.fingerprints import Verdict
 from cpreplicate.core.positions.model import PendingTransaction, Position, Positions
 from cpreplicate.core.positions.offsets import Choice, Move, Partition
 from cpreplicate.errors import Refused
@@ -18,6 +19,7 @@ Trouble = Literal[
     "beyond-end",
     "deleted",
     "skipped",
+    "other-record",
     "pending",
     "other-servers",
     "unread",
@@ -30,6 +32,7 @@ _WORDS: dict[Trouble, str] = {
     "beyond-end": "positions are beyond the end",
     "deleted": "positions are deleted",
     "skipped": "records that are younger than the checkpoint would be skipped",
+    "other-record": "positions are behind other records than at the former Kafka",
     "pending": "transactions are pending",
     "other-servers": "a DynamicKafkaSource has other servers",
     "unread": "states could not be read",
@@ -41,6 +44,14 @@ class Range(NamedTuple):
 
     begin: int
     end: int
+
+
+class Span(NamedTuple):
+    """Records of a partition to read: from an offset up to another one, and at most so many."""
+
+    first: int
+    last: int
+    most: int = (1 << 31) - 1
 
 
 class Stamp(NamedTuple):
@@ -59,6 +70,7 @@ class Problem(NamedTuple):
 
     `range` is that of the partition, None if it does not exist. `reason` is why a state could not
     be read. `later` is the first record younger than the checkpoint, where the position is beyond.
+    `verdict` is what is known of the record before a position.
     """
 
     trouble: Trouble
@@ -68,6 +80,7 @@ class Problem(NamedTuple):
     range: Range | None = None
     reason: str | None = None
     later: int | None = None
+    verdict: Verdict | None = None
 
     @property
     def skipped(self) -> int | None:
@@ -111,27 +124,42 @@ def problems(
     is_same_kafka: bool = False,
     servers: str | None = None,
     later: Mapping[Partition, int] = MappingProxyType({}),
+    proofs: Mapping[Position, Verdict] = MappingProxyType({}),
 ) -> Iterator[Problem]:
     """Yield why a job cannot go on from these positions at a Kafka with these ranges and topics.
 
     `is_same_kafka`: it is the one that the job read from and wrote to, which knows its
     transactions. `servers` are its bootstrap servers: a DynamicKafkaSource reads from those that
     its state holds. `later` has the first record younger than the checkpoint, of partitions where
-    one is known.
+    one is known. `proofs` are what fingerprints show, which is more than what times show.
     """
     if not is_same_kafka and servers is not None:
         yield from _of_servers(held, servers)
     for position in checkable(held, servers):
         trouble = trouble_of(position, ranges, topics)
+        found = ranges.get((position.topic, position.partition))
+        proof = proofs.get(position)
         if trouble is not None:
-            found = ranges.get((position.topic, position.partition))
-            yield Problem(trouble, position.operator, position, range=found)
-        yield from skipped(position, ranges, later)
+            yield Problem(trouble, position.operator, position, range=found, verdict=proof)
+        elif proof is not None and is_disproved(proof):
+            yield Problem("other-record", position.operator, position, range=found, verdict=proof)
+        if not is_decided(proof):
+            yield from skipped(position, ranges, later)
     for transaction in () if is_same_kafka else held.pending:
         yield Problem("pending", transaction.operator, transaction=transaction)
     for unread in held.unread:
         if unread.is_obstacle:
             yield Problem("unread", unread.operator, reason=unread.reason)
+
+
+def is_disproved(proof: Verdict) -> bool:
+    """Return whether a position that exists is not where the job goes on."""
+    return proof.is_other or proof.kind == "behind"
+
+
+def is_decided(proof: Verdict | None) -> bool:
+    """Return whether a fingerprint shows where a position belongs, or that it is wrong."""
+    return proof is not None and (proof.position is not None or is_disproved(proof))
 
 
 def checkable(held: Positions, servers: str | None) -> Iterator[Position]:

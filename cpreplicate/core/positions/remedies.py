@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from cpreplicate.core.positions.fingerprints import Verdict
 from cpreplicate.core.positions.model import Position, Positions
 from cpreplicate.core.positions.offsets import Partition
 from cpreplicate.core.positions.ranges import (
@@ -14,6 +15,7 @@ from cpreplicate.core.positions.ranges import (
     Trouble,
     checkable,
     clusters_of,
+    is_decided,
     skipped,
     trouble_of,
 )
@@ -28,6 +30,7 @@ class Remedy:
 
     `topics` are the new names of topics, `clusters` those of a DynamicKafkaSource that get the
     servers of the Kafka. `is_clamped`: each position becomes the nearest one that exists.
+    `is_translated`: each becomes the one of the same record, by its fingerprint.
     """
 
     topics: Mapping[str, str] = field(default_factory=dict)
@@ -35,19 +38,21 @@ class Remedy:
     is_clamped: bool = False
     drops_pending: bool = False
     unsolved: tuple[Problem, ...] = ()
+    is_translated: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is changed."""
-        return not (self.topics or self.clusters or self.is_clamped or self.drops_pending)
+        return not (self.topics or self.clusters or self._moves or self.drops_pending)
+
+    @property
+    def _moves(self) -> bool:
+        return self.is_clamped or self.is_translated
 
 
 def renamed(held: Positions, topics: Mapping[str, str]) -> Positions:
     """Return the positions with new names of topics."""
-    positions = (
-        position._replace(topic=topics.get(position.topic, position.topic))
-        for position in held.positions
-    )
+    positions = (_renamed(position, topics) for position in held.positions)
     return replace(held, positions=tuple(positions))
 
 
@@ -58,30 +63,51 @@ def remedy(
     topics: Collection[str],
     servers: str | None = None,
     later: Mapping[Partition, int] = MappingProxyType({}),
+    proofs: Mapping[Position, Verdict] = MappingProxyType({}),
 ) -> Remedy:
     """Return what solves the problems that were found of a checkpoint.
 
     `ranges` has those of the topics that `mirrored` returns, too. A clamp is refused where a
     partition is missing, and where it would skip records that are younger than the checkpoint, by
-    `later`: then positions that do not exist stay unsolved.
+    `later`: then positions that do not exist stay unsolved. So it is where `proofs` show a record
+    at another offset: if all are proven, the positions are translated.
     """
     names = mirrored(held, topics)
+    known = {_renamed(position, names): proof for position, proof in proofs.items()}
     moved = list(checkable(renamed(held, names), servers))
     after = {
         position: trouble
         for position in moved
         if (trouble := trouble_of(position, ranges, topics)) is not None
     }
-    skips = [problem for position in moved for problem in skipped(position, ranges, later)]
-    can_clamp = len(clusters_of(held)) < 2 and {*after.values()} <= {*_OFFSETS} and not skips
+    skips = [
+        problem
+        for position in moved
+        if not is_decided(known.get(position))
+        for problem in skipped(position, ranges, later)
+    ]
+    is_one = len(clusters_of(held)) < 2
+    is_elsewhere = any(proof.is_other for proof in known.values())
+    can_clamp = is_one and {*after.values()} <= {*_OFFSETS} and not skips and not is_elsewhere
     made = Remedy(
         names,
         _clusters(held, found),
         is_clamped=bool(after) and can_clamp,
+        is_translated=is_elsewhere and is_one and _are_proven(moved, known),
         drops_pending=any(each.transaction is not None for each in found),
     )
     left = [each for each in found if each.trouble != "skipped" and not _solves(made, each, after)]
     return replace(made, unsolved=(*left, *skips))
+
+
+def _renamed(position: Position, names: Mapping[str, str]) -> Position:
+    return position._replace(topic=names.get(position.topic, position.topic))
+
+
+def _are_proven(positions: Sequence[Position], proofs: Mapping[Position, Verdict]) -> bool:
+    """Return whether it is known of each position with an offset where its record is."""
+    found = [proofs.get(each) for each in positions if each.offset is not None]
+    return all(proof is not None and proof.position is not None for proof in found)
 
 
 def _clusters(held: Positions, found: Sequence[Problem]) -> tuple[str, ...]:
@@ -98,5 +124,7 @@ def _solves(made: Remedy, problem: Problem, after: Mapping[Position, Trouble]) -
         return bool(made.clusters)
     if position is None:
         return problem.trouble == "pending" and made.drops_pending
-    trouble = after.get(position._replace(topic=made.topics.get(position.topic, position.topic)))
-    return trouble is None or (trouble in _OFFSETS and made.is_clamped)
+    if problem.trouble == "other-record":
+        return made.is_translated
+    trouble = after.get(_renamed(position, made.topics))
+    return trouble is None or (trouble in _OFFSETS and (made.is_clamped or made.is_translated))

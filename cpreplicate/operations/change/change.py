@@ -234,7 +234,7 @@ class Change:
         """Remove what is recorded of checkpoints that are not committed; return what failed."""
         try:
             for name in names:
-                publication.forget(self.replica, name)
+                publication.forget(self.replica, name, self.state.own)
         except OSError as error:
             return [str(error)]
         return []

@@ -88,6 +88,8 @@ class Observation:
     replica_looked: float | None = None
     clock_ahead: float | None = None
     first_seen: FirstSeen | None = None
+    fingerprints_lacking: float | None = None
+    """Positions without a fingerprint of the last checkpoint, infinite if none could be read."""
     files: Counter[str] = field(default_factory=Counter)
     """By `copied`, `kept` and `deleted`."""
     bytes: Counter[str] = field(default_factory=Counter)
@@ -159,6 +161,9 @@ class Observation:
         """
         self.replica, self.readiness = report.plan.replica, "ready"
         self._compare_clocks(report)
+        if report.fingerprints is not None:
+            lacking = report.fingerprints.lacking
+            self.fingerprints_lacking = math.inf if lacking is None else lacking
         if not report.plan.repairs:  # that of an older point
             self.saw_replica(RestoreState(report.starting, report.completed), now)
             self._replicated(self._newest_of(report, now)._replace(acknowledged=acknowledged))

@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from cpreplicate.core.positions.model import Positions, Unread
+from cpreplicate.core.positions.fingerprints import Fingerprint, Seen, Verdict
+from cpreplicate.core.positions.model import Position, Positions, Unread
 from cpreplicate.core.positions.offsets import Partition
 from cpreplicate.core.positions.ranges import (
     Problem,
     Ranges,
+    Span,
     Stamp,
     checkable,
     partitions_of,
@@ -25,9 +27,11 @@ from cpreplicate.core.positions.remedies import Remedy, remedy, renamed
 from cpreplicate.core.positions.topics import Topics, mirrored, names_of
 from cpreplicate.errors import MetadataError, NotAtKafka
 from cpreplicate.operations.kafka.evidence import Evidence, Kafka, evidence, of_pending
+from cpreplicate.operations.kafka.fingerprints import proofs
 from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_in
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.checkpoint_record import read_record
+from cpreplicate.protocol.fingerprint_record import read_fingerprints
 from cpreplicate.protocol.replica import Replica
 
 _AT_ONCE = 8  # `_metadata` that are read at the same time
@@ -66,6 +70,16 @@ class ListedOnce:
     def stamps(self, offsets: Mapping[Partition, int]) -> Mapping[Partition, Stamp]:
         """Return the time of the record at an offset of each partition, where it may be read."""
         return self._cluster.stamps(offsets)
+
+    def first_at(self, times: Mapping[Partition, int]) -> Mapping[Partition, int]:
+        """Return the offset of the first record with a time in milliseconds or later."""
+        return self._cluster.first_at(times)
+
+    def records(
+        self, spans: Mapping[Partition, Span], within: float
+    ) -> Mapping[Partition, Sequence[Seen]]:
+        """Return the records in a span of each partition that may be read, within some seconds."""
+        return self._cluster.records(spans, within)
 
     def stable_ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Return up to where no transaction is open."""
@@ -114,7 +128,7 @@ class Checked:
     `completed` is when it was completed at the source, in seconds since the epoch. `command` is the
     `rebase` that solves the problems, those that `remedy` names as unsolved excepted; None if it
     solves none. `stamps` are those of the last records before its positions there, or of the
-    nearest ones that exist.
+    nearest ones that exist. `proofs` are what fingerprints show of those positions that have one.
     """
 
     checkpoint: str
@@ -125,6 +139,13 @@ class Checked:
     remedy: Remedy = field(default=Remedy())
     command: str | None = None
     stamps: Mapping[Partition, Stamp] = field(default_factory=dict)
+    proofs: Mapping[Position, Verdict] = field(default_factory=dict)
+
+    def unproven(self, servers: str) -> int:
+        """Return how many positions with an offset are not proven at a Kafka."""
+        held = [each for each in checkable(self.of.found, servers) if each.offset is not None]
+        found = [self.proofs.get(each) for each in held]
+        return sum(proof is None or proof.kind != "proven" for proof in found)
 
 
 @dataclass(frozen=True)
@@ -148,13 +169,19 @@ class KafkaCheck:
     def warnings(self) -> tuple[str, ...]:
         """What an operator has to know who starts a job from the checkpoint that was chosen."""
         chosen = self.chosen
-        return (*(chosen.warnings if chosen is not None else ()), unknown(self.servers))
+        if chosen is None:
+            return (unknown(self.servers),)
+        if not chosen.proofs:
+            return (*chosen.warnings, unknown(self.servers))
+        count = 0 if self.is_same else chosen.unproven(self.servers)
+        of = f"of {count} positions " if count else ""
+        return (*chosen.warnings, *([unknown(self.servers, of)] if count else []))
 
 
-def unknown(servers: str) -> str:
-    """Return what no check of offsets can know."""
+def unknown(servers: str, of: str = "") -> str:
+    """Return what no check of offsets can know, of all positions or of some."""
     return (
-        f"it is not known whether an offset at {servers} means the same record as at the former"
+        f"{of}it is not known whether an offset at {servers} means the same record as at the former"
         " Kafka: a mirror that does not keep offsets is not noticed, and records are lost or"
         " doubled then"
     )
@@ -201,24 +228,42 @@ class Findings:
     warnings: tuple[str, ...]
     remedy: Remedy
     stamps: Mapping[Partition, Stamp]
+    proofs: Mapping[Position, Verdict]
 
 
 def findings(
-    of: CheckpointPositions, completed: float | None, kafka: KafkaAsked, listing: Listing
+    of: CheckpointPositions,
+    completed: float | None,
+    kafka: KafkaAsked,
+    listing: Listing,
+    fingerprints: Sequence[Fingerprint] = (),
 ) -> Findings:
-    """Return what is in the way of a start from a checkpoint, which was completed at this time."""
+    """Return what is in the way of a start from a checkpoint, which was completed at this time.
+
+    `fingerprints` are those that were kept with it.
+    """
     of = _stated(of, kafka.not_read)
     held, cluster = of.found, kafka.cluster
     known = _evidence(held, completed, kafka, listing)
+    proven = _proofs(held, kafka, listing, fingerprints)
+    there = listing.ranges, listing.topics
     found = tuple(
         _with_rights(each, listing)
-        for each in problems(
-            held, listing.ranges, listing.topics, kafka.is_same, cluster.servers, known.later
-        )
+        for each in problems(held, *there, kafka.is_same, cluster.servers, known.later, proven)
     )
-    made = remedy(held, found, listing.ranges, listing.names, cluster.servers, known.later)
+    made = remedy(held, found, listing.ranges, listing.names, cluster.servers, known.later, proven)
     warnings = (*warnings_of(of, cluster.servers), *known.warnings)
-    return Findings(found, warnings, made, known.stamps)
+    return Findings(found, warnings, made, known.stamps, proven)
+
+
+def _proofs(
+    held: Positions, kafka: KafkaAsked, listing: Listing, fingerprints: Sequence[Fingerprint]
+) -> Mapping[Position, Verdict]:
+    """Return what fingerprints show. The Kafka that they are of needs none."""
+    if kafka.is_same or not fingerprints:
+        return {}
+    names = mirrored(held, listing.names)
+    return proofs(kafka.cluster, held, fingerprints, listing.ranges, names)
 
 
 def _stated(of: CheckpointPositions, not_read: frozenset[str]) -> CheckpointPositions:
@@ -273,10 +318,12 @@ def _checked(
     """Return what keeps a job from going on from a checkpoint at a Kafka, and what helps."""
     record = read_record(replica, name)
     completed = record.completed if record is not None else None
-    found = findings(of, completed, kafka, listing)
+    fingerprints = read_fingerprints(replica, name, completed)
+    found = findings(of, completed, kafka, listing, fingerprints)
     made = found.remedy
     command = None if made.is_empty else _command(replica.root, name, made, kafka)
-    return Checked(name, completed, of, found.problems, found.warnings, made, command, found.stamps)
+    shown = found.stamps, found.proofs
+    return Checked(name, completed, of, found.problems, found.warnings, made, command, *shown)
 
 
 def warnings_of(of: CheckpointPositions, servers: str) -> Iterator[str]:
@@ -306,8 +353,9 @@ def _command(root: str, name: str, made: Remedy, kafka: KafkaAsked) -> str:
     for cluster in made.clusters:
         words += ["--servers", f"{cluster}={servers}"]
     words += ["--drop-pending"] if made.drops_pending else []
-    if made.is_clamped:
-        words += ["--positions", "clamp", "--kafka", servers]
+    if made.is_clamped or made.is_translated:
+        way = "fingerprint" if made.is_translated else "clamp"
+        words += ["--positions", way, "--kafka", servers]
         words += [] if kafka.conf is None else ["--kafka-conf", kafka.conf]
     return shlex.join(words)
 

@@ -11,10 +11,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from cpreplicate.core.positions.fingerprints import Seen
 from cpreplicate.core.positions.model import PendingTransaction, Position, Positions
 from cpreplicate.core.positions.offsets import Partition
 from cpreplicate.core.positions.ranges import (
     Ranges,
+    Span,
     Stamp,
     checkable,
     nearest_records,
@@ -49,6 +51,14 @@ class Kafka(Protocol):
 
     def stamps(self, offsets: Mapping[Partition, int]) -> Mapping[Partition, Stamp]:
         """Return the time of the record at an offset of each partition, where it may be read."""
+
+    def first_at(self, times: Mapping[Partition, int]) -> Mapping[Partition, int]:
+        """Return the offset of the first record with a time in milliseconds or later."""
+
+    def records(
+        self, spans: Mapping[Partition, Span], within: float
+    ) -> Mapping[Partition, Sequence[Seen]]:
+        """Return the records in a span of each partition that may be read, within some seconds."""
 
     def stable_ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Return up to where no transaction is open."""

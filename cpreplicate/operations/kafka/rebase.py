@@ -26,10 +26,12 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_columns import chosen, texts, without
 from cpreplicate.core.placement import REBASED, ReplicaLayout, is_derived
+from cpreplicate.core.positions.fingerprints import Fingerprint, by_proofs
 from cpreplicate.core.positions.kafka import Split
 from cpreplicate.core.positions.kafka_rewrite import Changes
 from cpreplicate.core.positions.model import PartFile, PendingTransaction, Position, Positions
 from cpreplicate.core.positions.offsets import Choice, Move, unchanged
+from cpreplicate.core.positions.ranges import partitions_of
 from cpreplicate.core.positions.topics import refuse_mistakes, refuse_unknown
 from cpreplicate.core.restore import PathSpeller
 from cpreplicate.core.sizes import counted, plural
@@ -40,12 +42,14 @@ from cpreplicate.operations.change.change import Change, opened, refuse_links, s
 from cpreplicate.operations.change.probe import refuse_held, try_opened
 from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.kafka.evidence import Kafka, left_out, named, of_times
+from cpreplicate.operations.kafka.fingerprints import proofs
 from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_of
 from cpreplicate.operations.kafka.rebasing import NewFile, Rebasing, rebasing
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.verify.verify import NOTHING, verify
 from cpreplicate.protocol import json_files, needed, ownership, publication, replica_state, seal
 from cpreplicate.protocol.digest import digest_of
+from cpreplicate.protocol.fingerprint_record import read_fingerprints, record_fingerprints
 from cpreplicate.protocol.journal import JournalRow
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.publication import Publication
@@ -62,9 +66,10 @@ class RebaseRequest:
 
     `choice` returns the new offsets. `topics` maps old names to new ones, `servers` the clusters of
     a DynamicKafkaSource to their new bootstrap servers. `kafka` is where the job is to start, if it
-    is asked, and `by` what the new offsets are of, if they are of it. `name` is that of the derived
-    checkpoint behind `rebased/`. The states of sinks in `not_read`, by id or name of the operator,
-    may be ones that cannot be read. With `dry_run`, nothing is written.
+    is asked, and `by` what the new offsets are of, if they are of it: those of fingerprints are not
+    in `choice`. `name` is that of the derived checkpoint behind `rebased/`. The states of sinks in
+    `not_read`, by id or name of the operator, may be ones that cannot be read. With `dry_run`,
+    nothing is written.
     """
 
     replica: str
@@ -74,7 +79,7 @@ class RebaseRequest:
     topics: Mapping[str, str] = field(default_factory=dict)
     servers: Mapping[str, str] = field(default_factory=dict)
     kafka: Kafka | None = None
-    by: Literal["clamp", "group"] | None = None
+    by: Literal["clamp", "group", "fingerprint"] | None = None
     drops_pending: bool = False
     not_read: tuple[str, ...] = ()
     lock_wait: float = 0.0
@@ -221,6 +226,7 @@ class _Planned:
     rebasing: Rebasing
     result: Rebase
     completed: float | None
+    fingerprints: tuple[Fingerprint, ...] = ()
 
 
 def _planned(replica: Replica, state: State, request: RebaseRequest, notify: Notify) -> _Planned:
@@ -234,9 +240,11 @@ def _planned(replica: Replica, state: State, request: RebaseRequest, notify: Not
         refuse_mistakes(
             request.topics, held, None if request.kafka is None else request.kafka.topics()
         )
-    moves = request.choice([_renamed(each, request.topics, found.names) for each in held.positions])
     record = state.records.get(base)
     completed = record.completed if record is not None else None
+    known = _Fingerprints.of(replica, base, completed, request)
+    choose = request.choice if known is None else known.choice(held, request)
+    moves = choose([_renamed(each, request.topics, found.names) for each in held.positions])
     by_clock = list(_by_clock(moves, request, completed))
     if request.drops_pending:
         _refuse_unread_sinks(found, request)
@@ -268,7 +276,49 @@ def _planned(replica: Replica, state: State, request: RebaseRequest, notify: Not
         is_sealed,
         files,
     )
-    return _Planned(file, plan, result, completed)
+    return _Planned(file, plan, result, completed, () if known is None else known.moved(moves))
+
+
+@dataclass(frozen=True)
+class _Fingerprints:
+    """The fingerprints of a checkpoint, whose positions become those of the same records."""
+
+    of_checkpoint: tuple[Fingerprint, ...]
+
+    @classmethod
+    def of(
+        cls, replica: Replica, base: str, completed: float | None, request: RebaseRequest
+    ) -> _Fingerprints | None:
+        """Return those of a checkpoint, None if others choose the offsets. Raises `Refused`."""
+        if request.by != "fingerprint":
+            return None
+        found = read_fingerprints(replica, base, completed)
+        if not found:
+            raise Refused(
+                f"no fingerprints were kept with {replica.uri_of(base)}. Nothing was written. `sync"
+                " --kafka-source` keeps them with each checkpoint from then on. Give offsets by a"
+                " CSV file, or those of a group"
+            )
+        return cls(found)
+
+    def choice(self, held: Positions, request: RebaseRequest) -> Choice:
+        """Return what chooses the offsets of the same records at the Kafka that is asked."""
+        assert request.kafka is not None, "the command line has refused that"
+        names, topics = request.topics, request.kafka.topics()
+        places = {(names.get(each[0], each[0]), each[1]) for each in partitions_of(held)}
+        ranges = request.kafka.ranges(sorted(places), topics)
+        return by_proofs(proofs(request.kafka, held, self.of_checkpoint, ranges, names))
+
+    def moved(self, moves: Sequence[Move]) -> tuple[Fingerprint, ...]:
+        """Return those of the derived checkpoint, at its own topics and offsets."""
+        by_position = {(each.place, each.position): each for each in self.of_checkpoint}
+        found: dict[Fingerprint, None] = {}
+        for move in moves:
+            position = move.position
+            one = by_position.get(((position.topic, position.partition), position.offset or 0))
+            if one is not None and position.offset is not None:
+                found[one.moved(move.topic, move.offset or position.offset)] = None
+        return tuple(found)
 
 
 def _refuse_unread_sinks(of: CheckpointPositions, request: RebaseRequest) -> None:
@@ -399,7 +449,7 @@ def _by_clock(
         if move.position.detail is None
         and (offset := move.position.offset if move.offset is None else move.offset) is not None
     }
-    if request.kafka is None or completed is None or not offsets:
+    if request.kafka is None or completed is None or not offsets or request.by == "fingerprint":
         return
     texts, unproven = left_out(request.kafka, completed, offsets)
     if texts and request.by == "clamp":
@@ -433,6 +483,9 @@ def _write(planned: _Planned, change: Change) -> Rebase:
         listed = change.ledger.manifest_of(referenced)
         pending = resources.enter_context(replica.writing_manifest(result.name, listed))
         commit.publish(change.lease.check, pending)
+        if planned.fingerprints:
+            kept = planned.fingerprints, planned.completed
+            record_fingerprints(replica, result.name, *kept)
         change.notify(f"wrote {replica.uri_of(result.name)}")
     change.end(left, [*change.described(), listed])
     # a number that no promotion had: see `Starting`

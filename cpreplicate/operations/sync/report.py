@@ -24,6 +24,7 @@ from cpreplicate.protocol.retention_record import described
 from cpreplicate.runners import TimedRunner
 
 if TYPE_CHECKING:
+    from cpreplicate.operations.kafka.fingerprints import Fingerprinted
     from cpreplicate.operations.kafka.positions import CheckpointPositions
 
 _UNTOUCHED = re.compile(r"Nothing was (?:done|copied(?:, committed)?(?: or deleted)?)\b")
@@ -50,7 +51,8 @@ class Report:
     was made, `copy` and `delete` in the runner, and `other`, such as the commit. `turned_from` are
     the checkpoints that were begun, and left for a newer one. `is_plan`: the plan is only shown.
     `groups` are its actions by operator and reason then. `is_lease_lost`: another run has taken the
-    replica over since the commit, and deletes what is left.
+    replica over since the commit, and deletes what is left. `fingerprints` is None if they were not
+    asked for, or if nothing was committed.
     """
 
     plan: Plan
@@ -68,6 +70,7 @@ class Report:
     is_plan: bool = False
     groups: tuple[Group, ...] = ()
     is_lease_lost: bool = False
+    fingerprints: Fingerprinted | None = None
 
     @property
     def restore(self) -> Restore:

@@ -35,6 +35,8 @@ class SyncSettings:
     allow_older: bool = False
     check_content: bool = False
     name: str | None = None
+    kafka_source: str | None = None
+    kafka_source_conf: str | None = None
     execution: ExecutionOptions = field(default=ExecutionOptions())
 
 

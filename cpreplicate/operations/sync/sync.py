@@ -20,11 +20,13 @@ from cpreplicate.core.plan import Plan, total
 from cpreplicate.errors import CpreplicateError, SourceMovedOn
 from cpreplicate.operations.change.change import Change, opened
 from cpreplicate.operations.change.space import refuse_no_space
+from cpreplicate.operations.kafka.fingerprints import Fingerprinted
 from cpreplicate.operations.sync.checks import examined, newer_savepoint
 from cpreplicate.operations.sync.clean_up import Abandoned, CleanedUp, clean_up
 from cpreplicate.operations.sync.commit import claim, claiming, committing, record_turn
 from cpreplicate.operations.sync.content import compare_content
 from cpreplicate.operations.sync.copy import Executed, copy_missing
+from cpreplicate.operations.sync.fingerprints import Fingerprinting
 from cpreplicate.operations.sync.plan.plan import is_done, is_recorded, make_plan, policy_of_run
 from cpreplicate.operations.sync.plan.work import NOTHING, Before, Work
 from cpreplicate.operations.sync.report import (
@@ -116,10 +118,11 @@ def _sync(run: _Run) -> Report:
         committed=done.executed.plan.publish,
         runner=runner.name,
         undeleted=done.cleaned_up.undeleted,
-        warnings=report.warnings + done.cleaned_up.warnings,
+        warnings=(*report.warnings, *done.warnings),
         is_lease_lost=done.cleaned_up.is_lease_lost,
         phases=phases(read, runner, report.seconds),
         turned_from=following.turns.names,
+        fingerprints=done.fingerprints,
     )
 
 
@@ -147,6 +150,13 @@ class _CarriedOut(NamedTuple):
     executed: Executed
     source_state: SourceState
     cleaned_up: CleanedUp
+    fingerprints: Fingerprinted | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What did not succeed, and is no reason to fail."""
+        of_fingerprints = () if self.fingerprints is None else self.fingerprints.warnings
+        return (*of_fingerprints, *self.cleaned_up.warnings)
 
 
 def _first(change: Change, source_state: SourceState, following: Following) -> Work:
@@ -213,13 +223,14 @@ def _carry_out(work: Work, following: Following, run: _Run) -> _CarriedOut:
             former, work = work, _compared(_next(change, following), following, False)
             record_turn(work, former)
             _log_plan(work.plan)
-    executed, listed = committed
+    executed, listed, reading = committed
     if executed.plan.publish:
         report = report_of(executed.plan, work.source_state, run.started)
         run.committed(replace(report, committed=True, turned_from=following.turns.names))
+    fingerprints = reading.keep(work.change)
     abandoned = Abandoned(following.turns.names, following.abandoned())
     cleaned_up = clean_up(work, executed, listed, abandoned)  # step 6, delete
-    return _CarriedOut(executed, work.source_state, cleaned_up)
+    return _CarriedOut(executed, work.source_state, cleaned_up, fingerprints)
 
 
 @contextmanager
@@ -232,12 +243,17 @@ def _counting_copies(following: Following) -> Iterator[None]:
         raise
 
 
-def _committed(work: Work, following: Following) -> tuple[Executed, Manifest] | None:
+def _committed(
+    work: Work, following: Following
+) -> tuple[Executed, Manifest, Fingerprinting] | None:
     """Carry out steps 2 to 5. Return None if the run turns to a newer checkpoint instead."""
+    reading = Fingerprinting(work.source_state)
     try:
         with committing(work) as commit:
             executed = copy_missing(work, following)  # steps 2, copy; 3, compare; and 4, source
-            return None if executed is None else (executed, commit.publish(executed))  # step 5
+            if executed is None:
+                return None
+            return executed, commit.publish(executed), reading  # step 5
     except SourceMovedOn:
         if not following.settle():
             raise

@@ -26,6 +26,7 @@ from cpreplicate.errors import MetadataError, Refused
 from cpreplicate.operations.change.change import they_are
 from cpreplicate.operations.upkeep.tree import LAID_OUT, NOT_OURS, Tree, tree_of
 from cpreplicate.protocol import (
+    fingerprint_record,
     journal,
     json_files,
     lease,
@@ -49,6 +50,7 @@ CONTENTS = "contents.tsv"
 OVER = "journal of a run that is over"
 STALE_MANIFEST = "manifest of a checkpoint that is not committed"
 STALE_RECORD = "record of a checkpoint that is not committed"
+STALE_FINGERPRINTS = "fingerprints of a checkpoint that is not committed"
 # These list other files as cpreplicate's, so they are removed after them.
 LAST = (OVER, STALE_MANIFEST, STALE_RECORD)
 _PLANNED = "a run that died was about to write it, and nothing proves that it did"
@@ -328,6 +330,8 @@ def why_orphan(path: str, committed: tuple[str, ...], written: Container[str]) -
         return STALE_MANIFEST
     if directory == OWN and _is_uncommitted(name, RECORD_SUFFIX, committed):
         return STALE_RECORD
+    if directory == OWN and _is_uncommitted(name, fingerprint_record.SUFFIX, committed):
+        return STALE_FINGERPRINTS
     return None
 
 

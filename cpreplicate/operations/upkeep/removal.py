@@ -33,6 +33,7 @@ from cpreplicate.operations.change.probe import refuse_held, try_opened
 from cpreplicate.operations.upkeep import orphans
 from cpreplicate.operations.upkeep.tree import NOT_OURS, Tree, tree_of
 from cpreplicate.protocol import (
+    fingerprint_record,
     job_record,
     journal,
     lease,
@@ -59,7 +60,7 @@ _OF_A_SWITCH = f"{OWN}/{switch_record.LEASED}"
 _WORKED_IN = (orphans.TRASH, BEFORE_RELOCATE, _OF_A_SWITCH)
 # the name of the job is the last to go: it is how the replica is found again
 _NAMED = (*(verification_record.NAME, retention_record.NAME, switch_record.NAME, job_record.NAME),)
-_OF_CHECKPOINTS = (manifest.SUFFIX, RECORD_SUFFIX)
+_OF_CHECKPOINTS = (manifest.SUFFIX, RECORD_SUFFIX, fingerprint_record.SUFFIX)
 _NEEDED = "a checkpoint that another program wrote references it"
 
 

@@ -5,11 +5,13 @@ Problems of the same kind are one row, which names the first partitions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from cpreplicate.core.positions.fingerprints import NO_FINGERPRINT, Verdict
 from cpreplicate.core.positions.model import Position
-from cpreplicate.core.positions.ranges import Problem, Trouble
+from cpreplicate.core.positions.ranges import Problem, Trouble, checkable
 from cpreplicate.operations.kafka.check import Checked, KafkaCheck
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import warning_lines
@@ -18,6 +20,7 @@ from cpreplicate.output.text import columns, lines, table
 
 _HEAD = ("checkpoint", "in the way", "of", "topic", "where")
 _OF_RECORDS = ("topic", "partitions", "last record read, oldest", "newest")
+_OF_PROOFS = ("checkpoint", "topic", "positions", "proven", "translated", "not proven")
 _WORDS: Mapping[Trouble, str] = {
     "no-topic": "topic missing",
     "no-rights": "no right to describe",
@@ -25,6 +28,7 @@ _WORDS: Mapping[Trouble, str] = {
     "beyond-end": "position beyond the end",
     "deleted": "position deleted",
     "skipped": "younger records skipped",
+    "other-record": "another record",
     "pending": "transaction pending",
     "other-servers": "other servers",
     "unread": "state not read",
@@ -36,7 +40,8 @@ def _text(check: KafkaCheck) -> str:
     """Return what is in the way of each checkpoint, and the commands that solve it."""
     facts = columns([("replica", check.replica), ("kafka", _servers(check))])
     remedies = filter(None, map(_remedy, check.checked))
-    return "\n\n".join([facts, _table(check.checked), *remedies, *warning_lines(check.warnings)])
+    shown = [facts, _table(check.checked), *_proof_parts(check.checked, check), *remedies]
+    return "\n\n".join([*shown, *warning_lines(check.warnings)])
 
 
 def parts_of(check: KafkaCheck | None) -> list[str]:
@@ -46,6 +51,7 @@ def parts_of(check: KafkaCheck | None) -> list[str]:
     chosen, newer = check.chosen.checkpoint, [each for each in check.checked if each.problems]
     reason = f"{chosen} was chosen: a job can go on from it at {_servers(check)}"
     records = [table(_OF_RECORDS, rows)] if (rows := list(_records(check.chosen))) else []
+    records += _proof_parts(check.checked, check)
     if not newer:
         return [lines([reason]), *records]
     names = ", ".join(each.checkpoint for each in newer)
@@ -54,6 +60,33 @@ def parts_of(check: KafkaCheck | None) -> list[str]:
         _table(newer),
         *records,
     ]
+
+
+def _proof_parts(every: Iterable[Checked], check: KafkaCheck) -> list[str]:
+    """Return the table of what fingerprints show: none without fingerprints."""
+    rows = [row for each in every if each.proofs for row in _proof_rows(each, check)]
+    return [table(_OF_PROOFS, rows)] if rows else []
+
+
+def _proof_rows(checked: Checked, check: KafkaCheck) -> Iterator[tuple[str, ...]]:
+    """Yield of each topic how many positions are proven, and why the others are not."""
+    topics: dict[str, list[Verdict | None]] = {}
+    for position in checkable(checked.of.found, check.servers):
+        if position.offset is not None:
+            topics.setdefault(position.topic, []).append(checked.proofs.get(position))
+    for topic, every in sorted(topics.items()):
+        found = [each for each in every if each is not None]
+        counts = [sum(each.kind == kind for each in found) for kind in ("proven", "translated")]
+        left = [each for each in every if each is None or each.position is None]
+        yield checked.checkpoint, topic, str(len(every)), *map(str, counts), _reasons(left)
+
+
+def _reasons(left: Sequence[Verdict | None]) -> str:
+    """Return how many positions are not proven, and why, the most frequent reason first."""
+    reasons = Counter(NO_FINGERPRINT if each is None else each.reason for each in left)
+    texts = [f"{count}: {reason}" for reason, count in reasons.most_common(_SHOWN)]
+    more = len(reasons) - len(texts)
+    return "; ".join(texts) + (f"; and {more} other reasons" if more > 0 else "")
 
 
 def _records(checked: Checked) -> Iterator[tuple[str, ...]]:
@@ -140,10 +173,19 @@ def _place(problem: Problem) -> str:
             f"partition {position.partition} ({position.offset}, {problem.skipped} from"
             f" {problem.later} on are younger than the checkpoint)"
         )
+    if problem.trouble == "other-record":
+        return f"partition {position.partition} ({position.offset}, {_elsewhere(problem.verdict)})"
     bound = (
         f"ends at {found.end}" if problem.trouble == "beyond-end" else f"begins at {found.begin}"
     )
     return f"partition {position.partition} ({position.offset}, {bound})"
+
+
+def _elsewhere(verdict: Verdict | None) -> str:
+    """Return where the record before a position is."""
+    if verdict is None or verdict.position is None:
+        return (verdict and verdict.reason) or "its record is not known"
+    return f"the same record is before {verdict.position}"
 
 
 def _remedy(checked: Checked) -> str | None:
@@ -188,6 +230,21 @@ def _checked(checked: Checked) -> dict[str, Any]:
         "problems": [_problem(each, checked) for each in checked.problems],
         "rebase": checked.command,
         "rebase_suffices": checked.command is not None and not checked.remedy.unsolved,
+        "fingerprints": [_proof(*each) for each in checked.proofs.items()],
+    }
+
+
+def _proof(position: Position, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "operator": position.operator,
+        "topic": position.topic,
+        "partition": position.partition,
+        "offset": position.offset,
+        "verdict": verdict.kind,
+        "offset_there": verdict.position,
+        "other_record": verdict.is_other,
+        "reason": verdict.reason,
+        "seconds_behind": verdict.late,
     }
 
 
@@ -208,7 +265,7 @@ def _problem(problem: Problem, checked: Checked) -> dict[str, Any]:
         "cluster": position and position.cluster,
         "servers": position and position.servers,
         "transactional_id": transaction and transaction.transactional_id,
-        "reason": problem.reason,
+        "reason": problem.verdict.reason if problem.verdict is not None else problem.reason,
     }
 
 

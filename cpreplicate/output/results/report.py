@@ -40,7 +40,7 @@ def _text(result: Report, listing: Listing = "totals") -> str:
     plan = result.plan
     if plan.empty and not result.is_plan and listing == "totals" and not is_verbose():
         return lines([_result(result), *warning_lines(result.warnings)])
-    facts = [*_plan_facts(plan), ("result", _result(result))]
+    facts = [*_plan_facts(plan), *_fingerprints(result), ("result", _result(result))]
     parts = [*_withdrawn(result), columns(facts), *_listed(result, listing)]
     parts += [*positions.parts_of(result.positions), *warning_lines(result.warnings)]
     if result.refusal is not None:  # nothing is, or will be, there to be restored
@@ -112,6 +112,16 @@ def _plan_facts(plan: Plan) -> list[tuple[str, str]]:
         *_retention(plan),
         ("paths", _paths(plan)),
     ]
+
+
+def _fingerprints(result: Report) -> Iterator[tuple[str, str]]:
+    """Yield of how many positions fingerprints were kept, and why not of the others."""
+    found = result.fingerprints
+    if found is None:
+        return
+    reasons = "; ".join(f"{count}: {reason}" for reason, count in (found.without or {}).items())
+    count = f"of {found.kept} positions"
+    yield "fingerprints", f"{count}, not of {reasons}" if reasons else count
 
 
 def _retention(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -207,6 +217,7 @@ def fields(report: Report, actions: bool = False) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "paths": plan.paths_reported,
         "restore": restore_fields(report.restore),
+        "fingerprints": _fingerprint_fields(report),
         "warnings": list(report.warnings),
         "refused": None if report.refusal is None else str(report.refusal),
     }
@@ -217,6 +228,18 @@ def fields(report: Report, actions: bool = False) -> dict[str, Any]:
     if actions:
         result["actions"] = [action._asdict() for action in plan.actions]
     return result
+
+
+def _fingerprint_fields(report: Report) -> dict[str, Any] | None:
+    found = report.fingerprints
+    if found is None:
+        return None
+    return {
+        "kept": found.kept,
+        "lacking": found.lacking,
+        "reasons": dict(found.without or {}),
+        "error": found.error,
+    }
 
 
 def withdrawals(withdrawn: Sequence[Withdrawal]) -> list[dict[str, Any]]:

@@ -144,5 +144,6 @@ def test_a_job_of_a_fleet_has_the_options_of_sync_that_are_about_one_replica():
             *("keep", "keep-within", "keep-hourly", "keep-daily"),
             *("allow-older", "same-source", "adopt", "paths", "remap", "source-root"),
             *("pack", "pack-below", "lock-wait", "max-delete", "async-deletes"),
+            *("kafka-source", "kafka-source-conf"),
         }
         assert all(of_sync[option.name] is option for option in shared), table

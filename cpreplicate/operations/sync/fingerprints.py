@@ -1,0 +1,76 @@
+"""Keep with a checkpoint by which records its positions are known at the Kafka that its job reads.
+
+They are read beside the copies. What fails is a warning: no checkpoint waits or fails for it.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+
+from cpreplicate.kafka.cluster import KafkaCluster
+from cpreplicate.kafka.conf import properties
+from cpreplicate.operations.change.change import Change
+from cpreplicate.operations.kafka.fingerprints import Fingerprinted, Taken, take
+from cpreplicate.operations.kafka.positions import positions_of
+from cpreplicate.operations.sync.source.state import SourceState
+from cpreplicate.protocol.fingerprint_record import record_fingerprints
+from cpreplicate.protocol.lease import JUST_CHECKED
+from cpreplicate.storage.waiting.side_call import SideCall, in_thread
+
+LIMIT = 10.0  # seconds in which the records of a checkpoint are read, or left out
+OPTION = "--kafka-source"
+
+
+def kafka_source(servers: str, conf: str | None) -> KafkaCluster:
+    """Return the Kafka that a job reads; one client serves all jobs. Raises `UsageError`."""
+    own = {} if conf is None else properties(conf, f"{OPTION}-conf")
+    return _connected(servers, tuple(sorted(own.items())))
+
+
+@lru_cache(maxsize=16)
+def _connected(servers: str, own: tuple[tuple[str, str], ...]) -> KafkaCluster:
+    return KafkaCluster(servers, dict(own), LIMIT, OPTION)
+
+
+class Fingerprinting:
+    """Reads the fingerprints of a checkpoint in another thread, from now on."""
+
+    def __init__(self, source_state: SourceState) -> None:
+        self._until = time.monotonic() + LIMIT
+        self._checkpoint = source_state.placement.name
+        self._completed = source_state.source.completed
+        self._call: SideCall[Taken] | None = None
+        if source_state.request.kafka_source is not None:
+            self._call = in_thread(lambda: _taken(source_state), "fingerprints")
+
+    def keep(self, change: Change) -> Fingerprinted | None:
+        """Write them beside the record of the checkpoint, which is committed.
+
+        Waits no longer than what is left of the time. Returns None if they are not asked for.
+        """
+        if self._call is None:
+            return None
+        if not self._call.wait_or_be_cancelled(self._until - time.monotonic()):
+            return Fingerprinted(error=f"the Kafka did not answer within {LIMIT:g} s")
+        try:
+            taken = self._call.result()
+            self._write(taken, change)
+        except Exception as error:  # noqa: BLE001  # the checkpoint is as good without them
+            return Fingerprinted(error=str(error) or type(error).__name__)
+        return Fingerprinted(len(taken.fingerprints), taken.without)
+
+    def _write(self, taken: Taken, change: Change) -> None:
+        if taken.fingerprints:
+            change.lease.check(JUST_CHECKED)
+            kept = taken.fingerprints, self._completed
+            record_fingerprints(change.replica, self._checkpoint, *kept)
+
+
+def _taken(source_state: SourceState) -> Taken:
+    started, request = time.monotonic(), source_state.request
+    assert request.kafka_source is not None
+    found = positions_of(source_state.file, request.sides.source, request.remaps)
+    assert found is not None, "it is returned wherever it is asked for"
+    kafka = kafka_source(request.kafka_source, request.kafka_source_conf)
+    return take(kafka, found.found, LIMIT - (time.monotonic() - started))
