@@ -7,9 +7,11 @@ from typing import get_type_hints
 import pytest
 
 from cpreplicate.core.lag import Newest
+from cpreplicate.core.positions.model import PartFile, Positions
 from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.operations.jobs.fleet import FleetReport, JobReplication
 from cpreplicate.operations.jobs.observation import Observation
+from cpreplicate.operations.kafka.positions import CheckpointPositions
 from cpreplicate.operations.replicas.points import Point, Points, ReplicaPoints
 from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus
 from cpreplicate.operations.sync.report import SyncCheck
@@ -47,6 +49,31 @@ def test_inspect_names_the_largest_operator():
         "chk-7 holds 4 files, 200 B, of 2 operators; the largest is Window with 90 % of the state."
     )
     assert page.tone == "good"
+
+
+def part_files() -> CheckpointPositions:
+    files = (
+        PartFile("op", "in-progress", "hdfs://a/out/part-0", "hdfs://a/out/.part-0.7", 10),
+        PartFile("op", "pending", "hdfs://a/out/part-1", "hdfs://a/out/.part-1.8", 20),
+    )
+    return CheckpointPositions(Positions(part_files=files), False, {"op": "out: Writer"})
+
+
+def test_inspect_and_diff_name_part_files_outside():
+    handles = handles_of({"Window": [90, 90]})
+    inspection = replace(handles.inspection, positions=part_files())
+    page = page_of(replace(handles, inspection=inspection))
+    assert page.tone == "notice"
+    outside = [text for name, text in page.facts if name == "outside"]
+    assert [text.split(" of ")[0] for text in outside] == [
+        "1 part file in progress (10 bytes)",
+        "1 part file pending (20 bytes)",
+    ]
+    found = table(page, "Part files outside")
+    assert found["sink"] == ["out: Writer", "out: Writer"]
+    assert found["part file"] == ["hdfs://a/out/.part-0.7", "hdfs://a/out/.part-1.8"]
+    notes = page_of(replace(report_of(plan_of()), positions=part_files())).notes
+    assert any(each.startswith("1 part file in progress (10 bytes) of out: W") for each in notes)
 
 
 def test_inspect_marks_a_skewed_subtask():

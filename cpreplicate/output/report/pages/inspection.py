@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from cpreplicate.core import uri
 from cpreplicate.core.sizes import size
@@ -10,6 +10,7 @@ from cpreplicate.core.state_sizes import KINDS as STATE_KINDS
 from cpreplicate.operations.inspect import Inspection
 from cpreplicate.operations.inspect.handle_columns import HandleColumns
 from cpreplicate.operations.inspect.overview import Overview
+from cpreplicate.operations.kafka import part_files
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Column, DataTable, Page
 from cpreplicate.output.report.pages import operators
@@ -22,13 +23,14 @@ def page(handles: HandleColumns, _overview: Overview) -> Page:
     """Return the page of what a checkpoint holds."""
     inspection, states = handles.inspection, operator_states(handles)
     is_skewed = any(state.is_skewed for state in states)
+    files = tuple(_part_files(inspection))
     return Page(
         title=f"inspect: {uri.name(inspection.checkpoint)}",
         answer=_answer(inspection, states),
-        tone="notice" if is_skewed else "good",
+        tone="notice" if is_skewed or files else "good",
         facts=tuple(_facts(inspection)),
         charts=tuple(operators.charts(states)),
-        tables=(operators.table(states), _table(handles, states)),
+        tables=(operators.table(states), *files, _table(handles, states)),
     )
 
 
@@ -64,7 +66,26 @@ def _facts(inspection: Inspection) -> list[tuple[str, str]]:
         )
     for group, count in inspection.foreign.items():
         facts.append(("foreign", f"{counted(count, 'file')} of {group}"))
+    facts += [("outside", text) for text in part_files.warnings_of(inspection.positions)]
     return facts
+
+
+def _part_files(inspection: Inspection) -> Iterator[DataTable]:
+    """Yield a table of the part files outside of the checkpoint, if its state names any."""
+    found = inspection.positions
+    files = () if found is None else found.found.part_files
+    if found is None or not files:
+        return
+    places = largest([file.length for file in files])
+    columns = (
+        Column("sink", [found.names.get(file.operator, file.operator) for file in files]),
+        Column("part file", [part_files.place_of(file) for file in files]),
+        Column("state", [file.kind for file in files]),
+        Column("bytes", [file.length for file in files], "bytes"),
+        Column("becomes", [file.target for file in files]),
+    )
+    shown = (chosen(column, places) for column in columns)
+    yield DataTable("Part files outside", *shown, left_out=len(files) - len(places))
 
 
 def _table(handles: HandleColumns, states: Sequence[OperatorState]) -> DataTable:

@@ -9,6 +9,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.plan import Action, Plan, total
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.inspect.overview import Overview
+from cpreplicate.operations.kafka import part_files
 from cpreplicate.operations.replicas.points import Points
 from cpreplicate.operations.sync.report import Report, named
 from cpreplicate.output.json import timestamp
@@ -106,6 +107,7 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
 
 def _notes(report: Report) -> Iterator[str]:
     yield from report.warnings
+    yield from part_files.warnings_of(report.positions)
     if not report.restore.command and report.refusal is None:
         yield f"do not restore it: {report.restore.reason}"
 
