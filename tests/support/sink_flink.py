@@ -19,22 +19,25 @@ from tests.support.kafka_flink import JVM
 from tests.support.waiting import PATIENCE
 
 PROJECT = Path(__file__).resolve().parent.parent / "sinks" / "job"
+_COPY = ("org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy", "-Dmdep.overWrite=false")
 RELEASES = {"1.13": "1.13.6", "1.17": "1.17.2", "1": "1.20.5", "2": "2.3.0"}
 
 
 class SinkJob:
     """The job, compiled for one Flink."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, has_s3: bool = False) -> None:
         self._target = PROJECT / f"target-{version}"
-        self._version = version
+        self._version, self._has_s3 = version, has_s3
         self._build()
 
     def run(self, **arguments: object) -> dict[str, Any]:
         """Run the job to its last number, or until it fails or halts. Return its last event."""
         words = [f"{name.rstrip('_')}={value}" for name, value in arguments.items()]
         own = [self._target / "classes", (self._target / "classpath").read_text().strip()]
-        classes = ":".join(map(str, [*own, *hadoop_client()]))
+        # Flink's S3 has a Hadoop of its own
+        filesystem = [self._s3()] if self._has_s3 else hadoop_client()
+        classes = ":".join(map(str, [*own, *filesystem]))
         command = ["java", *JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
         done = subprocess.run(
             [*command, "-cp", classes, "cpreplicate.SinkJob", *words],
@@ -48,6 +51,16 @@ class SinkJob:
         event: dict[str, Any] = events[-1]
         return event
 
+    def _s3(self) -> Path:
+        """Return the jar of Flink's S3, which is fetched once."""
+        name = f"flink-s3-fs-hadoop-{RELEASES[self._version]}.jar"
+        place = PROJECT / f"target-s3-{self._version}"
+        with building.alone():
+            if not (place / name).exists():
+                artifact = f"org.apache.flink:flink-s3-fs-hadoop:{RELEASES[self._version]}"
+                self._maven(*_COPY, f"-Dartifact={artifact}", f"-DoutputDirectory={place}")
+        return place / name
+
     def _build(self) -> None:
         """Compile the job, unless that was done since its sources last changed."""
         sources = sorted([PROJECT / "pom.xml", *PROJECT.glob("src/**/*.java")])
@@ -56,17 +69,20 @@ class SinkJob:
         with building.alone():
             if stamp.exists() and stamp.read_text() == wanted:
                 return
-            maven = ["mvn", "-q", "-B", "-f", str(PROJECT / "pom.xml"), f"-P{self._version}"]
-            goals = ["clean", "compile", "dependency:build-classpath"]
-            done = subprocess.run(
-                [*maven, *goals, f"-Dmdep.outputFile={self._target / 'classpath'}"],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE,
-            )
-            assert done.returncode == 0, done.stdout[-4000:]
+            goals = ("clean", "compile", "dependency:build-classpath")
+            self._maven(*goals, f"-Dmdep.outputFile={self._target / 'classpath'}")
             stamp.write_text(wanted)
+
+    def _maven(self, *words: str) -> None:
+        maven = ["mvn", "-q", "-B", "-f", str(PROJECT / "pom.xml"), f"-P{self._version}"]
+        done = subprocess.run(
+            [*maven, *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 0, done.stdout[-4000:]
 
 
 def is_committed(path: str) -> bool:

@@ -11,6 +11,7 @@ import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.connector.source.lib.NumberSequenceSource;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.connector.file.sink.FileSink;
+import org.apache.flink.core.fs.FileSystem;
 import org.apache.flink.core.fs.Path;
 import org.apache.flink.core.io.SimpleVersionedSerializer;
 import org.apache.flink.runtime.jobgraph.JobGraph;
@@ -27,7 +28,7 @@ import org.apache.flink.streaming.api.functions.sink.filesystem.bucketassigners.
 /**
  * Writes the numbers from 0 to `until` into part files, exactly once, one a line, even and odd ones
  * in buckets of their own. Arguments are key=value. `sink` is one of `row`, `streaming` and
- * `compacting`. With `haltAt`, the process ends when that checkpoint is complete.
+ * `compacting`. Those that begin with `s3.` are configuration. With `haltAt`, the process ends when that checkpoint is complete.
  */
 public final class SinkJob {
     private static final int PARALLELISM = 2;
@@ -112,6 +113,11 @@ public final class SinkJob {
         configuration.setString("taskmanager.memory.network.max", "32m");
         configuration.setString("rest.port", "0");
         configuration.setString("rest.bind-port", "0");
+        arguments.forEach((key, value) -> {
+            if (key.startsWith("s3.")) {
+                configuration.setString(key, value);
+            }
+        });
         if (arguments.containsKey("from")) {
             configuration.setString("execution.savepoint.path", arguments.get("from"));
             configuration.setString("execution.state-recovery.path", arguments.get("from"));
@@ -152,6 +158,7 @@ public final class SinkJob {
     /** Runs to the last number, or until the job fails. Returns why it did. */
     private static String run(Map<String, String> arguments) throws Exception {
         Configuration configuration = configuration(arguments);
+        FileSystem.initialize(configuration, null);
         JobGraph graph = graph(configuration, arguments);
         MiniClusterConfiguration ofCluster = new MiniClusterConfiguration.Builder()
                 .setConfiguration(configuration).setNumTaskManagers(1).setNumSlotsPerTaskManager(PARALLELISM).build();
