@@ -75,7 +75,7 @@ def test_bytes_that_the_checkpoint_does_not_need_are_dead(tmp_path):
 
 def test_text_and_json_show_the_packs(replica):
     shown = CliRunner().invoke(cli, ["inspect", str(replica)]).stdout
-    assert "packed      7 files in 1 packs; 2.1 KiB live, 0 B dead" in shown
+    assert "packed      7 files in 1 pack; 2.1 KiB live, 0 B dead" in shown
     printed = CliRunner().invoke(cli, ["inspect", "--output", "json", str(replica)]).stdout
     packed = json.loads(printed)["packed"]
     assert packed == {"files": 7, "packs": 1, "live_bytes": 2130, "dead_bytes": 0}

@@ -392,7 +392,7 @@ class Forgetful(InlineRunner):
 
 
 def test_members_of_a_pack_that_never_appeared_are_not_committed(job):
-    with pytest.raises(CopyFailed, match="not as they were written"):
+    with pytest.raises(CopyFailed, match="not as it was written"):
         sync(job.request(), silent, Forgetful(Sides()))
     assert not (job.replica / "chk-1" / "_metadata").exists()
     assert targets(job.sync().plan.copies) == set(FIRST)

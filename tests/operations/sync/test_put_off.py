@@ -52,4 +52,4 @@ def test_what_another_program_replaced_since_is_not_deleted(tmp_path):
     backlog.work_off(time.monotonic() + PATIENCE, lines.append)
     assert (replica / "shared" / "a").read_bytes() == b"theirs"
     assert not (replica / "shared" / "b").exists()
-    assert any("have another length" in line and "shared/a" in line for line in lines)
+    assert any("has another length" in line and "shared/a" in line for line in lines)

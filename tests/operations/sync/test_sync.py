@@ -651,7 +651,7 @@ def test_of_a_merged_file_at_which_two_attempts_raced_only_the_extent_is_proved(
 
 
 def test_a_file_that_is_not_as_it_was_written_is_not_committed(tmp_path):
-    with pytest.raises(CopyFailed, match="not as they were written"):
+    with pytest.raises(CopyFailed, match="not as it was written"):
         sync_with_a_race(tmp_path, lambda path: File(path, 100))
     assert not (tmp_path / "dcB" / JOB / "chk-1" / "_metadata").exists()
 
