@@ -280,10 +280,7 @@ class SparkRunner:
                 try:
                     self._started = self._start()
                 except session.LOST as error:  # as where no executor can be started at all
-                    raise CpreplicateError(
-                        f"Spark ended while it started: {failures.reason(error)}. Look in the"
-                        " cluster's logs, or use --conf spark.log.level=INFO. Nothing was copied"
-                    ) from error
+                    raise session.not_started(error, self._execution) from error
             return self._started
 
     def _start(self) -> _Started:

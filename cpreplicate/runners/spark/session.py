@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -32,8 +33,15 @@ from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.base import In, Out
 from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions, is_submitted
+from cpreplicate.runners.spark import failures
 from cpreplicate.runners.spark.carried import Carrier, packed, unpacked
-from cpreplicate.runners.spark.engine import DYNAMIC, LOCAL, some_executors, wait_for_master
+from cpreplicate.runners.spark.engine import (
+    DYNAMIC,
+    LOCAL,
+    masters,
+    some_executors,
+    wait_for_master,
+)
 from cpreplicate.storage.waiting.side_call import in_thread
 
 TRIES = 4
@@ -183,6 +191,26 @@ def tries(context: SparkContext) -> int:
         return int(context.getConf().get("spark.task.maxFailures") or TRIES)
     retries = re.fullmatch(r"local\[[^,]+,\s*(\d+)\]", str(context.master))
     return int(retries[1]) if retries else 1
+
+
+def not_started(error: Exception, execution: ExecutionOptions) -> CpreplicateError:
+    """Return the error for a session that ended while it started, with its probable reason.
+
+    A standalone master of another release cannot read the registration of an application. It logs
+    that, and answers nothing; Spark gives up after a minute, and stops what is not yet there.
+    """
+    found = failures.reason(error)
+    if masters(_master(execution)) and "SparkEnv" in found:
+        return CpreplicateError(
+            f"the master at {_master(execution)} accepts connections, and did not answer the"
+            f" registration: it runs another release of Spark than {pyspark.__version__}, which is"
+            " that of pyspark here, or it asks for spark.authenticate. Its log names the reason."
+            " Nothing was copied"
+        )
+    return CpreplicateError(
+        f"Spark ended while it started: {found}. Look in the cluster's logs, or use --conf"
+        " spark.log.level=INFO. Nothing was copied"
+    )
 
 
 @contextlib.contextmanager

@@ -15,7 +15,13 @@ from cpreplicate.errors import UsageError
 from cpreplicate.runners import Copy, ExecutionOptions
 from cpreplicate.runners.spark.executors import Differs
 from cpreplicate.runners.spark.runner import SparkRunner
-from cpreplicate.runners.spark.session import fault_settings, refuse_unrunnable, session, slots
+from cpreplicate.runners.spark.session import (
+    fault_settings,
+    not_started,
+    refuse_unrunnable,
+    session,
+    slots,
+)
 from cpreplicate.storage import Sides
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.waiting import PATIENCE
@@ -197,3 +203,17 @@ def test_dynamic_allocation_has_the_slots_that_it_may_grow_to(conf, expected):
     context = SimpleNamespace(master="yarn", getConf=lambda: conf, defaultParallelism=2)
     assert slots(context, ExecutionOptions()) == expected
     assert slots(context, ExecutionOptions(parallelism=7)) == 7
+
+
+def test_a_master_that_does_not_answer_the_registration_is_of_another_release():
+    """The message was recorded from Spark 4.3 at a master of 3.5.9."""
+    error = Exception(
+        "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: java."
+        'lang.NullPointerException: Cannot invoke "org.apache.spark.SparkEnv.driverTmpDir()" because'
+        ' the return value of "org.apache.spark.SparkEnv$.get()" is null\n\tat x'
+    )
+    elsewhere = not_started(error, ExecutionOptions(master="spark://m:7077"))
+    assert f"another release of Spark than {pyspark.__version__}" in str(elsewhere)
+    assert "Spark ended while it started" in str(
+        not_started(error, ExecutionOptions(master="yarn"))
+    )
