@@ -209,8 +209,8 @@ def test_a_master_that_does_not_answer_the_registration_is_of_another_release():
     """The message was recorded from Spark 4.3 at a master of 3.5.9."""
     error = Exception(
         "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: java."
-        'lang.NullPointerException: Cannot invoke "org.apache.spark.SparkEnv.driverTmpDir()" because'
-        ' the return value of "org.apache.spark.SparkEnv$.get()" is null\n\tat x'
+        'lang.NullPointerException: Cannot invoke "org.apache.spark.SparkEnv.driverTmpDir()"'
+        ' because the return value of "org.apache.spark.SparkEnv$.get()" is null\n\tat x'
     )
     elsewhere = not_started(error, ExecutionOptions(master="spark://m:7077"))
     assert f"another release of Spark than {pyspark.__version__}" in str(elsewhere)
