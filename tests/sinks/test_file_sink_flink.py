@@ -106,9 +106,10 @@ class Handover:
             **arguments,
         )
 
-    def restored(self, start: Path, out: str) -> str | None:
+    def restored(self, start: Path, out: str, parallelism: int = 2) -> str | None:
         """Run the job to its end from a checkpoint, and return why it failed."""
-        failure: str | None = self._run("flinkB", out, from_=f"file:{start}")["failure"]
+        ended = self._run("flinkB", out, from_=f"file:{start}", parallelism=parallelism)
+        failure: str | None = ended["failure"]
         return failure
 
     def copy(self) -> None:
@@ -142,7 +143,8 @@ def goes_on(at_a: Handover) -> None:
     dropped = [each for each in derived["dropped_files"] if each["kind"] != "to-remove"]
     assert [each["path"] for each in dropped] == [each["path"] for each in at_a.listed]
     elsewhere = f"{at_a.storage.root}/elsewhere"
-    assert at_a.restored(at_a.replica / derived["derived"], elsewhere) is None
+    start = at_a.replica / derived["derived"]
+    assert at_a.restored(start, elsewhere, parallelism=3) is None  # lists without elements, too
     written = at_a.written(elsewhere)
     assert Counter(range(UNTIL)) - written == numbers(at_a.contents.values())
     assert set(written.values()) == {1}

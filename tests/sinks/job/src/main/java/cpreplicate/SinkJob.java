@@ -31,7 +31,7 @@ import org.apache.flink.streaming.api.functions.sink.filesystem.bucketassigners.
  * `compacting`. Those that begin with `s3.` are configuration. With `haltAt`, the process ends when that checkpoint is complete.
  */
 public final class SinkJob {
-    private static final int PARALLELISM = 2;
+    private static volatile int parallelism;
     private static final AtomicInteger ARRIVED = new AtomicInteger();
     private static volatile long haltAt = Long.MAX_VALUE;
     private static volatile long perCheckpoint = Long.MAX_VALUE;
@@ -58,7 +58,7 @@ public final class SinkJob {
             if (id < haltAt) {
                 return;
             }
-            if (ARRIVED.incrementAndGet() == PARALLELISM) {
+            if (ARRIVED.incrementAndGet() == parallelism) {
                 print("{\"event\": \"halted\", \"checkpoint\": " + id + "}");
                 Runtime.getRuntime().halt(0);
             }
@@ -141,7 +141,7 @@ public final class SinkJob {
 
     private static JobGraph graph(Configuration configuration, Map<String, String> arguments) throws Exception {
         StreamExecutionEnvironment environment = StreamExecutionEnvironment.getExecutionEnvironment(configuration);
-        environment.setParallelism(PARALLELISM);
+        environment.setParallelism(parallelism);
         environment.setMaxParallelism(16);
         long until = Long.parseLong(arguments.get("until"));
         DataStream<String> numbers = environment.fromSource(new NumberSequenceSource(0, until - 1), WatermarkStrategy.noWatermarks(), "numbers")
@@ -161,7 +161,7 @@ public final class SinkJob {
         FileSystem.initialize(configuration, null);
         JobGraph graph = graph(configuration, arguments);
         MiniClusterConfiguration ofCluster = new MiniClusterConfiguration.Builder()
-                .setConfiguration(configuration).setNumTaskManagers(1).setNumSlotsPerTaskManager(PARALLELISM).build();
+                .setConfiguration(configuration).setNumTaskManagers(1).setNumSlotsPerTaskManager(parallelism).build();
         try (MiniCluster cluster = new MiniCluster(ofCluster)) {
             cluster.start();
             cluster.submitJob(graph).get();
@@ -183,6 +183,7 @@ public final class SinkJob {
             arguments.put(word.substring(0, equals), word.substring(equals + 1));
         }
         haltAt = Long.parseLong(arguments.getOrDefault("haltAt", "" + Long.MAX_VALUE));
+        parallelism = Integer.parseInt(arguments.getOrDefault("parallelism", "2"));
         size = Long.parseLong(arguments.getOrDefault("size", "500"));
         perCheckpoint = Long.parseLong(arguments.getOrDefault("perCheckpoint", "" + Long.MAX_VALUE));
         String failure = run(arguments);
