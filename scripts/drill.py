@@ -2,7 +2,7 @@
 
 One job loses its data centre at a random moment, goes on in the other one and goes home, many times
 in a row. Then ten jobs lose it at once, and the next one, too: every command of docs/lost.md is
-run. Last, a job between topics of Kafka starts at a mirror that trails. Prints a row for each
+run. Last, a job between topics of Kafka starts at mirrors that trail. Prints a row for each
 drill; ends with 1 if a restored state is not exact, if more was lost than one interval and the time
 of one copy, or if a command of the page was not run.
 """
@@ -60,7 +60,7 @@ def _mirrors(connector: str, count: int, chance: random.Random) -> None:
         try:
             with kafka.Drill(connector, Path(scratch), chance) as drill:
                 for number in range(1, count + 1):
-                    rows.append(drill.run(number).cells(number))
+                    rows += [row.cells(number) for row in drill.run(number)]
                     print(f"  Kafka, drill {number}", flush=True)
         finally:
             release = CONNECTORS[connector]

@@ -9,7 +9,7 @@ import errno
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cpreplicate.core.positions.fingerprints import Seen, digest_of
@@ -44,6 +44,7 @@ _PERMANENT = (
     "GROUP_AUTHORIZATION_FAILED",
     "TOPIC_AUTHORIZATION_FAILED",
 )
+_END = "_PARTITION_EOF"
 _NO_BROKER = "_ALL_BROKERS_DOWN"
 _NO_CONNECTION = "_TRANSPORT"
 _REASONS = {
@@ -220,6 +221,34 @@ class KafkaCluster:
         finally:
             consumer.close()
         return found
+
+    def log(self, topic: str) -> Iterator[tuple[bytes, bytes, float]]:
+        """Yield key, value and time of each record in a topic's first partition.
+
+        Records without a key or a value are left out. Raises `Transient` if none arrives within the
+        deadline, and `Refused` if the user may not read it.
+        """
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+        own = {"group.id": "cpreplicate", "enable.auto.commit": False, "enable.partition.eof": True}
+        consumer = Consumer({**self._properties, **own}, logger=_silent())
+        until = time.monotonic() + self._deadline
+        try:
+            consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+            while True:
+                for message in consumer.consume(_AT_ONCE, timeout=_PAUSE):
+                    if (error := message.error()) is not None:
+                        if error.name() == _END:
+                            return
+                        self._refuse_permanent(error)
+                        continue
+                    until = time.monotonic() + self._deadline
+                    if message.key() is not None and message.value() is not None:
+                        yield message.key(), message.value(), message.timestamp()[1] / 1000
+                if time.monotonic() > until:
+                    raise self._unreachable(TimeoutError())
+        finally:
+            consumer.close()
 
     def committed(self, group: str, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the offsets that a consumer group committed in these partitions.

@@ -1,13 +1,17 @@
 """A job that reads and writes Kafka loses A; B's Kafka is a mirror that trails at random.
 
-The job starts at B by what `promote --kafka` prints, and the sum of its records is counted.
+The mirror keeps offsets and names, or is a real MirrorMaker 2, which keeps neither: it began when
+A's oldest records were deleted. The job starts at B by what `promote --kafka` prints, and the sum
+of its records is counted.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import re
 import shlex
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -15,16 +19,21 @@ from typing import NamedTuple
 from scripts.drills.sites import DrillFailed, Result, cpreplicate
 from tests.support.kafka import Kafka
 from tests.support.kafka_flink import CONNECTORS, Ended, KafkaJob, write_numbers
+from tests.support.mirror_maker import MirrorMaker
 
 _TOPICS = {"orders": 4, "payments": 2}
 _RECORDS = 3_000  # in each partition
 _REFUSED = 6
-HEADINGS = ("drill", "checkpoint", "read at A", "mirrored", "pending", "doubled", "lost")
+_OLD = 70  # records of each partition that A has deleted when MirrorMaker begins
+_AT_ONCE = 50  # records of a partition: MirrorMaker records no offset sync of each 100 of a burst
+_ALIAS = "A"
+HEADINGS = ("drill", "mirror", "checkpoint", "read at A", "mirrored", "pending", "doubled", "lost")
 
 
 class Row(NamedTuple):
     """One drill: `read` and `mirrored` records of all partitions, and what was doubled at B."""
 
+    mirror: str
     checkpoint: str
     read: int
     mirrored: int
@@ -34,7 +43,7 @@ class Row(NamedTuple):
 
     def cells(self, number: int) -> tuple[str, ...]:
         """Return the cells of the table."""
-        return (str(number), self.checkpoint, *map(str, self[1:]))
+        return (str(number), *map(str, self))
 
 
 class Drill:
@@ -55,13 +64,64 @@ class Drill:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def run(self, number: int) -> Row:
-        """Lose A once. Raises `DrillFailed` if more or less is doubled than was reported."""
-        prefix, directory = f"drill-{number}.", self._scratch / str(number)
+    def run(self, number: int) -> list[Row]:
+        """Lose A once with each kind of mirror.
+
+        Raises `DrillFailed` if more or less is doubled than was reported, or any record is lost.
+        """
+        return [self._keeping(f"drill-{number}."), self._by_mirror_maker(f"moved-{number}.")]
+
+    def _keeping(self, prefix: str) -> Row:
+        """Lose A with a mirror that keeps offsets, and holds a random part of each topic."""
+        mirrored = {topic: self._chance.randrange(_RECORDS) for topic in _TOPICS}
         for topic, partitions in _TOPICS.items():
-            for each in (self._a, self._b):
-                each.create(f"{prefix}{topic}", partitions=partitions)
-            self._write(self._a, prefix, topic, partitions, range(_RECORDS))
+            self._a.create(f"{prefix}{topic}", partitions=partitions)
+            self._b.create(f"{prefix}{topic}", partitions=partitions)
+            self._write(self._a, prefix, topic, range(_RECORDS))
+            self._write(self._b, prefix, topic, range(mirrored[topic]))
+        replica = self._lose_a(prefix)
+
+        def catch_up() -> None:
+            for topic, count in mirrored.items():
+                self._write(self._b, prefix, topic, range(count, _RECORDS))
+
+        count = sum(mirrored[topic] * partitions for topic, partitions in _TOPICS.items())
+        return self._switch("keeps offsets", replica, prefix, count, catch_up)
+
+    def _by_mirror_maker(self, prefix: str) -> Row:
+        """Lose A with a MirrorMaker 2 that ended when it had copied a random part.
+
+        A has deleted its oldest records, so that no offset at B is that of A.
+        """
+        part = self._chance.randrange(_AT_ONCE, _RECORDS)
+        places = [(topic, each) for topic, count in _TOPICS.items() for each in range(count)]
+        for topic, partitions in _TOPICS.items():
+            self._a.create(f"{prefix}{topic}", dict.fromkeys(range(partitions), _OLD), partitions)
+        for topic, each in places:
+            self._a.delete_before(f"{prefix}{topic}", each, _OLD)
+        directory = self._scratch / prefix
+        directory.mkdir()
+        copy = f"{_ALIAS}.{prefix}"
+        mirror = MirrorMaker(self._a, self._b, directory, _ALIAS, f"{re.escape(prefix)}.*")
+
+        def copied(numbers: range) -> None:
+            for topic in _TOPICS:
+                self._write(self._a, prefix, topic, numbers)
+            mirror.wait_for({(f"{copy}{topic}", each): numbers.stop for topic, each in places})
+
+        with mirror:
+            for first in range(0, part, _AT_ONCE):
+                copied(range(first, min(first + _AT_ONCE, part)))
+            mirror.stop()
+            for topic in _TOPICS:
+                self._write(self._a, prefix, topic, range(part, _RECORDS))
+            replica = self._lose_a(prefix)
+            count = part * len(places)
+            return self._switch("MirrorMaker 2", replica, copy, count, mirror.start, _OLD)
+
+    def _lose_a(self, prefix: str) -> str:
+        """Run the job at A until it dies at a random moment, and return its replica."""
+        directory = self._scratch / f"{prefix}jobs"
         moment = self._chance.randrange(100, _RECORDS)
         halted = self._run(self._a, prefix, directory / "dcA", haltAfter=moment, perCheckpoint=300)
         if halted.checkpoint is None:
@@ -69,31 +129,40 @@ class Drill:
         (source,) = (directory / "dcA").iterdir()
         place = (f"{source}/chk-{halted.checkpoint}", f"{directory}/dcB")
         cpreplicate(["sync", *place, "--runner", "inline"])
-        mirrored = {topic: self._chance.randrange(_RECORDS) for topic in _TOPICS}
-        for topic, partitions in _TOPICS.items():
-            self._write(self._b, prefix, topic, partitions, range(mirrored[topic]))
-        return self._switch(prefix, directory, f"{directory}/dcB/{source.name}", mirrored)
+        return f"{directory}/dcB/{source.name}"
 
-    def _switch(self, prefix: str, directory: Path, replica: str, mirrored: dict[str, int]) -> Row:
+    def _switch(
+        self,
+        mirror: str,
+        replica: str,
+        prefix: str,
+        mirrored: int,
+        catch_up: Callable[[], None],
+        before: int = 0,
+    ) -> Row:
+        """Start the job at B, where its topics have this prefix, and return what that doubled.
+
+        `before` is the offset of the first record at A.
+        """
         asked = ["promote", replica, "--kafka", self._b.servers]
         (checked,) = cpreplicate(asked, (_REFUSED,))["kafka"]["checked"]
         derived = self._rebased(checked["rebase"])
         promoted = cpreplicate([*asked, "--checkpoint", derived["derived"]])
-        for topic, partitions in _TOPICS.items():  # the mirror catches up
-            rest = range(mirrored[topic], _RECORDS)
-            self._write(self._b, prefix, topic, partitions, rest)
+        catch_up()
         start = promoted["restore"]["rest"]["savepointPath"]
-        ended = self._run(self._b, prefix, directory / "checkpoints", **{"from": start})
+        checkpoints = self._scratch / f"{prefix}checkpoints"
+        ended = self._run(self._b, prefix, checkpoints, **{"from": start})
         doubled = derived["doubled"] or 0
         if (ended.failure, ended.lost, ended.doubled) != (None, 0, doubled):
             raise DrillFailed(
-                f"{doubled} records were to be doubled, and none lost: {json.dumps(ended.counts)},"
-                f" {ended.failure}"
+                f"{mirror}: {doubled} records were to be doubled, and none lost:"
+                f" {json.dumps(ended.counts)}, {ended.failure}"
             )
         return Row(
+            mirror=mirror,
             checkpoint=checked["checkpoint"],
-            read=sum(each["offset"] or 0 for each in derived["positions"]),
-            mirrored=sum(mirrored[topic] * count for topic, count in _TOPICS.items()),
+            read=sum(each["offset"] - before for each in derived["positions"]),
+            mirrored=mirrored,
             pending=len(derived["dropped"]),
             doubled=ended.doubled,
             lost=ended.lost,
@@ -114,7 +183,5 @@ class Drill:
             **arguments,
         )
 
-    def _write(
-        self, kafka: Kafka, prefix: str, topic: str, partitions: int, numbers: range
-    ) -> None:
-        write_numbers(kafka.servers, f"{prefix}{topic}", range(partitions), numbers, topic)
+    def _write(self, kafka: Kafka, prefix: str, topic: str, numbers: range) -> None:
+        write_numbers(kafka.servers, f"{prefix}{topic}", range(_TOPICS[topic]), numbers, topic)

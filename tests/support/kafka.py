@@ -35,7 +35,7 @@ PROJECT = Path(__file__).resolve().parent.parent / "kafka"
 USER, PASSWORD, STORE_PASSWORD = "reader", "sesame-open", "keystore-password"
 _CLUSTER_ID = "Y3ByZXBsaWNhdGUtdGVzdA"  # 16 bytes in Base64
 _QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-_JVM = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", _QUIET]
+JVM = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", _QUIET]
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 # codes of a coordinator that cannot answer yet
 _STARTING = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
@@ -183,7 +183,7 @@ class Kafka:
 
     def _start(self) -> None:
         """Start the broker, again where another process took one of its ports meanwhile."""
-        jars = _class_path()
+        jars = class_path(PROJECT)
         self._make_certificate()
         while not self._is_started(jars):
             pass
@@ -193,8 +193,8 @@ class Kafka:
         properties = {**_PROPERTIES, **self._own_properties()}
         file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         words = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(file)]
-        _run("java", *_JVM, "-cp", jars, *words)
-        command = ["java", *_JVM, "-cp", jars, "kafka.Kafka", str(file)]
+        _run("java", *JVM, "-cp", jars, *words)
+        command = ["java", *JVM, "-cp", jars, "kafka.Kafka", str(file)]
         log = self._directory / "log"
         with log.open("wb") as out:
             # if this process is killed, the broker is, too
@@ -259,25 +259,19 @@ def _all(futures: Mapping[Any, Future[Any]]) -> None:
         future.result(PATIENCE)
 
 
-def _class_path() -> str:
-    """Return the class path of the broker, resolved once by Maven: offline where it is cached."""
-    target = PROJECT / "target"
+def class_path(project: Path) -> str:
+    """Return the class path of a project, resolved once by Maven: offline where it is cached."""
+    target = project / "target"
     found, stamp = target / "classpath.txt", target / "stamp"
-    wanted = (PROJECT / "pom.xml").read_text()
+    poms = sorted({PROJECT / "pom.xml", project / "pom.xml"})
+    wanted = "\n".join(file.read_text() for file in poms)
     with building.alone():
         if not (stamp.exists() and stamp.read_text() == wanted):
-            words = [
-                "mvn",
-                "-q",
-                "-B",
-                "-f",
-                str(PROJECT / "pom.xml"),
-                "dependency:build-classpath",
-            ]
+            words = ["mvn", "-q", "-B", "-f", str(project / "pom.xml")]
             try:
-                _run(*words, "--offline")
+                _run(*words, "dependency:build-classpath", "--offline")
             except AssertionError:
-                _run(*words)
+                _run(*words, "dependency:build-classpath")
             stamp.write_text(wanted)
     return found.read_text().strip()
 

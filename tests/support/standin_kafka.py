@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cpreplicate.core.positions.fingerprints import Seen
@@ -16,7 +16,7 @@ class StandInKafka:
     """The begin and the end of each partition.
 
     `first_since` is the first record younger than any checkpoint, `by_broker` are partitions whose
-    records have the time of the broker.
+    records have the time of the broker. `logs` are topics of which each record is known.
     """
 
     held: Mapping[Partition, tuple[int, int]] = field(default_factory=dict)
@@ -26,18 +26,19 @@ class StandInKafka:
     stable: Mapping[Partition, int] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
     limit: float | None = 900.0
+    logs: Mapping[str, Sequence[tuple[bytes, bytes, float]]] = field(default_factory=dict)
     listings: int = 0
     topic_listings: int = 0
 
     def topics(self) -> Topics:
         self.topic_listings += 1
         found: dict[str, set[int]] = {}
-        for topic, partition in self.held:
+        for topic, partition in (*self.held, *((each, 0) for each in self.logs)):
             found.setdefault(topic, set()).add(partition)
         return found
 
     def ranges(self, partitions: Sequence[Partition], topics: Topics | None = None) -> Ranges:
-        assert topics is None or topics.keys() == {topic for topic, _ in self.held}
+        assert topics is None or topics.keys() == {*self.logs, *(topic for topic, _ in self.held)}
         self.listings += 1
         return {each: Range(*self.held[each]) for each in partitions if each in self.held}
 
@@ -63,6 +64,9 @@ class StandInKafka:
     ) -> Mapping[Partition, Sequence[Seen]]:
         assert within > 0
         return {each: () for each in spans if each not in self.held}
+
+    def log(self, topic: str) -> Iterator[tuple[bytes, bytes, float]]:
+        return iter(self.logs[topic])
 
     def stable_ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         return {each: self.stable.get(each, self.held[each][1]) for each in partitions}

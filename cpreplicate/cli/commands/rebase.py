@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _GROUP = "group:"
 _CLAMP = "clamp"
 _FINGERPRINT = "fingerprint"
+_MIRROR_MAKER = "mm2:"
 
 
 @cli.command(
@@ -34,6 +35,8 @@ _FINGERPRINT = "fingerprint"
         "cpreplicate rebase --rename-topic orders=A.orders --drop-pending --dry-run REPLICA",
         "cpreplicate rebase --positions clamp --kafka kafka-b:9092 REPLICA",
         "cpreplicate rebase --positions fingerprint --kafka kafka-b:9092 REPLICA",
+        "cpreplicate rebase --positions mm2:A --rename-topic orders=A.orders --kafka kafka-b:9092"
+        " REPLICA",
         "cpreplicate rebase --forget chk-42-1 hdfs://dcB/flink/replicas/55d1...",
     ),
     exit_codes={
@@ -85,6 +88,7 @@ def rebase(
     own = {
         "choice": _choice(positions, at),
         "by": _by(positions),
+        "alias": _alias(positions),
         "kafka": at,
     }
     request = build(operation.RebaseRequest, values, replica=root, side=side, **own)
@@ -119,6 +123,11 @@ def _choice(positions: str | None, at: KafkaCluster | None) -> Choice:
     if positions == _FINGERPRINT:  # the operation has those of the checkpoint
         _needed(at, "--positions fingerprint")
         return offsets.unchanged
+    if positions.startswith(_MIRROR_MAKER):
+        if not _alias(positions):
+            raise UsageError("--positions mm2: needs the alias of the source behind it")
+        _needed(at, positions)
+        return offsets.unchanged  # the operation translates them
     if positions == _CLAMP:
         return ranges.clamped(_needed(at, "--positions clamp").ranges)
     if positions.startswith(_GROUP):
@@ -136,9 +145,18 @@ def _choice(positions: str | None, at: KafkaCluster | None) -> Choice:
 
 def _by(positions: str | None) -> str | None:
     """Return what of the Kafka the new offsets are of, None if they are not of it."""
-    if positions is not None and positions.startswith(_GROUP):
-        return "group"
-    return positions if positions in (_CLAMP, _FINGERPRINT) else None
+    if positions in (_CLAMP, _FINGERPRINT):
+        return positions
+    kinds = {_GROUP: "group", _MIRROR_MAKER: "mm2"}
+    return next(
+        (kind for start, kind in kinds.items() if (positions or "").startswith(start)), None
+    )
+
+
+def _alias(positions: str | None) -> str | None:
+    """Return the alias of the source of a MirrorMaker 2 that has the new offsets."""
+    is_alias = positions is not None and positions.startswith(_MIRROR_MAKER)
+    return positions.removeprefix(_MIRROR_MAKER) if positions is not None and is_alias else None
 
 
 def _needed(at: KafkaCluster | None, needed_for: str) -> KafkaCluster:

@@ -262,12 +262,13 @@ REBASE = (
     ),
     basic(
         "positions",
-        "New offsets: from a CSV file with topic,partition,offset; from what a consumer group"
-        " committed at --kafka, group:NAME; those of the same records there, fingerprint, if `sync"
-        " --kafka-source` kept what proves them; or the nearest offset that exists there, clamp."
-        " Topics are named as there.",
+        "New offsets: from a CSV file with topic,partition,offset; those of the same records at"
+        " --kafka, fingerprint, if `sync --kafka-source` kept what proves them; from what"
+        " MirrorMaker 2 recorded there of the source with this alias, mm2:ALIAS; from what a"
+        " consumer group committed there, group:NAME; or the nearest offset that exists there,"
+        " clamp. Topics are named as there.",
         kinds.LINE,
-        metavar="FILE|group:NAME|fingerprint|clamp",
+        metavar="FILE|fingerprint|mm2:ALIAS|group:NAME|clamp",
     ),
     basic(
         "rename-topic",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -19,7 +19,7 @@ from cpreplicate.core.positions.ranges import (
     skipped,
     trouble_of,
 )
-from cpreplicate.core.positions.topics import mirrored
+from cpreplicate.core.positions.topics import alias_of, mirrored
 
 _OFFSETS: tuple[Trouble, ...] = ("beyond-end", "deleted")
 
@@ -30,7 +30,8 @@ class Remedy:
 
     `topics` are the new names of topics, `clusters` those of a DynamicKafkaSource that get the
     servers of the Kafka. `is_clamped`: each position becomes the nearest one that exists.
-    `is_translated`: each becomes the one of the same record, by its fingerprint.
+    `is_translated`: each becomes the one of the same record, by its fingerprint. With `alias`, each
+    becomes what MirrorMaker 2 has recorded of the source with this alias.
     """
 
     topics: Mapping[str, str] = field(default_factory=dict)
@@ -39,15 +40,17 @@ class Remedy:
     drops_pending: bool = False
     unsolved: tuple[Problem, ...] = ()
     is_translated: bool = False
+    alias: str | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is changed."""
-        return not (self.topics or self.clusters or self._moves or self.drops_pending)
+        return not (self.topics or self.clusters or self.is_moved or self.drops_pending)
 
     @property
-    def _moves(self) -> bool:
-        return self.is_clamped or self.is_translated
+    def is_moved(self) -> bool:
+        """Whether positions get offsets that exist."""
+        return self.is_clamped or self.is_translated or self.alias is not None
 
 
 def renamed(held: Positions, topics: Mapping[str, str]) -> Positions:
@@ -64,13 +67,16 @@ def remedy(
     servers: str | None = None,
     later: Mapping[Partition, int] = MappingProxyType({}),
     proofs: Mapping[Position, Verdict] = MappingProxyType({}),
+    translates: Callable[[str, Mapping[str, str]], bool] = lambda _alias, _names: False,
 ) -> Remedy:
     """Return what solves the problems that were found of a checkpoint.
 
     `ranges` has those of the topics that `mirrored` returns, too. A clamp is refused where a
     partition is missing, and where it would skip records that are younger than the checkpoint, by
     `later`: then positions that do not exist stay unsolved. So it is where `proofs` show a record
-    at another offset: if all are proven, the positions are translated.
+    at another offset: if all are proven, the positions are translated. Else, before a clamp,
+    `translates` returns whether MirrorMaker 2 has recorded them, by the alias of the source and the
+    new names.
     """
     names = mirrored(held, topics)
     known = {_renamed(position, names): proof for position, proof in proofs.items()}
@@ -88,13 +94,18 @@ def remedy(
     ]
     is_one = len(clusters_of(held)) < 2
     is_elsewhere = any(proof.is_other for proof in known.values())
-    can_clamp = is_one and {*after.values()} <= {*_OFFSETS} and not skips and not is_elsewhere
+    are_proven, can_move = _are_proven(moved, known), is_one and {*after.values()} <= {*_OFFSETS}
+    is_moved = bool(names or after or skips or is_elsewhere) and can_move and not are_proven
+    alias = alias_of(held, topics) if is_moved else None
+    alias = alias if alias is not None and translates(alias, names) else None
+    skips = skips if alias is None else []
     made = Remedy(
         names,
         _clusters(held, found),
-        is_clamped=bool(after) and can_clamp,
-        is_translated=is_elsewhere and is_one and _are_proven(moved, known),
+        is_clamped=bool(after) and can_move and not (skips or is_elsewhere or alias is not None),
+        is_translated=is_elsewhere and is_one and are_proven,
         drops_pending=any(each.transaction is not None for each in found),
+        alias=alias,
     )
     left = [each for each in found if each.trouble != "skipped" and not _solves(made, each, after)]
     return replace(made, unsolved=(*left, *skips))
@@ -125,6 +136,6 @@ def _solves(made: Remedy, problem: Problem, after: Mapping[Position, Trouble]) -
     if position is None:
         return problem.trouble == "pending" and made.drops_pending
     if problem.trouble == "other-record":
-        return made.is_translated
+        return made.is_translated or made.alias is not None
     trouble = after.get(_renamed(position, made.topics))
-    return trouble is None or (trouble in _OFFSETS and (made.is_clamped or made.is_translated))
+    return trouble is None or (trouble in _OFFSETS and made.is_moved)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from cpreplicate.core.positions.model import Positions
 from cpreplicate.errors import UsageError
@@ -18,6 +18,14 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SHOWN = 60  # letters of a name in a message
 _SEPARATOR = "."  # of MirrorMaker 2, unless `replication.policy.separator` is set
 _SEPARATORS = (_SEPARATOR, "_", "-")
+_OWN = [
+    re.compile(pattern)
+    for each in map(re.escape, _SEPARATORS)
+    for pattern in (
+        rf"mm2-offset-syncs{each}(?P<alias>.+){each}internal",
+        rf"(?P<alias>.+){each}checkpoints{each}internal",
+    )
+]
 
 
 def is_topic(name: str) -> bool:
@@ -96,6 +104,59 @@ def twins(held: Positions, topics: Collection[str]) -> dict[str, list[str]]:
         for topic in sorted(known.intersection(topics))
     }
     return {topic: names for topic, names in every.items() if names}
+
+
+class OwnTopics(NamedTuple):
+    """The topics at a target in which MirrorMaker 2 records offsets of one source, None if absent.
+
+    `syncs` is there only with `offset-syncs.topic.location=target`, or if the source is the target
+    of another MirrorMaker. `checkpoints` is there unless `emit.checkpoints.enabled=false`.
+    """
+
+    syncs: str | None = None
+    checkpoints: str | None = None
+
+    @property
+    def are_absent(self) -> bool:
+        """Whether neither is there."""
+        return self.syncs is None and self.checkpoints is None
+
+
+def own_topics(alias: str, topics: Collection[str]) -> OwnTopics:
+    """Return the topics of MirrorMaker 2 for a source with this alias (`ReplicationPolicy`)."""
+    syncs = (f"mm2-offset-syncs{each}{alias}{each}internal" for each in _SEPARATORS)
+    checkpoints = (f"{alias}{each}checkpoints{each}internal" for each in _SEPARATORS)
+    return OwnTopics(
+        next((each for each in syncs if each in topics), None),
+        next((each for each in checkpoints if each in topics), None),
+    )
+
+
+def alias_of(held: Positions, topics: Collection[str]) -> str | None:
+    """Return the alias of the source of which MirrorMaker 2 plainly copies the topics of positions.
+
+    By the names that `mirrored` returns. Without any, by the only source of which there are topics
+    of MirrorMaker's own: `IdentityReplicationPolicy` keeps the names.
+    """
+    found = {new.removesuffix(old)[:-1] for old, new in mirrored(held, topics).items()}
+    if not found and not twins(held, topics) and names_of(held).issubset(topics):
+        matches = (pattern.fullmatch(each) for each in topics for pattern in _OWN)
+        found = {match["alias"] for match in matches if match is not None}
+    aliases = [each for each in found if not own_topics(each, topics).are_absent]
+    return aliases[0] if len(aliases) == 1 else None
+
+
+def mirror_of(topic: str, alias: str, topics: Collection[str]) -> str | None:
+    """Return the name that MirrorMaker 2 gives a topic of a source, if there is one of it."""
+    prefixes = _mirrors(topics).get(topic, ())
+    names = (f"{alias}{each}{topic}" for each in _SEPARATORS if f"{alias}{each}" in prefixes)
+    return next(names, None)
+
+
+def is_copy(topic: str, alias: str, topics: Collection[str]) -> bool:
+    """Return whether a topic is one that MirrorMaker 2 copied from a source, with a new name."""
+    found = [each for each in _SEPARATORS if topic.startswith(f"{alias}{each}")]
+    return any(each == _SEPARATOR or _has_own(alias, each, topics) for each in found)
 
 
 def _mirrors(topics: Collection[str]) -> dict[str, set[str]]:

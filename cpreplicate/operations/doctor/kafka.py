@@ -52,6 +52,7 @@ def _remedy(made: Remedy) -> str:
     """Return what to do at B when the job is to start there."""
     options = [f"--rename-topic {old}={new}" for old, new in made.topics.items()]
     options += ["--servers"] if made.clusters else []
+    options += [f"--positions mm2:{made.alias}"] if made.alias is not None else []
     options += ["--positions clamp"] if made.is_clamped else []
     options += ["--drop-pending"] if made.drops_pending else []
     rebase = f"`cpreplicate rebase` with {' '.join(options)}" if options else ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from cpreplicate.core.positions.fingerprints import Fingerprint, Seen, Verdict
 from cpreplicate.core.positions.model import Position, Positions, Unread
-from cpreplicate.core.positions.offsets import Partition
+from cpreplicate.core.positions.offsets import Move, Partition
 from cpreplicate.core.positions.ranges import (
     Problem,
     Ranges,
@@ -25,9 +25,10 @@ from cpreplicate.core.positions.ranges import (
 )
 from cpreplicate.core.positions.remedies import Remedy, remedy, renamed
 from cpreplicate.core.positions.topics import Topics, mirrored, names_of
-from cpreplicate.errors import MetadataError, NotAtKafka
+from cpreplicate.errors import MetadataError, NotAtKafka, Refused
 from cpreplicate.operations.kafka.evidence import Evidence, Kafka, evidence, of_pending
 from cpreplicate.operations.kafka.fingerprints import proofs
+from cpreplicate.operations.kafka.mirror_maker import translated
 from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_in
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.checkpoint_record import read_record
@@ -80,6 +81,10 @@ class ListedOnce:
     ) -> Mapping[Partition, Sequence[Seen]]:
         """Return the records in a span of each partition that may be read, within some seconds."""
         return self._cluster.records(spans, within)
+
+    def log(self, topic: str) -> Iterator[tuple[bytes, bytes, float]]:
+        """Yield key, value and time of the records in the first partition of a topic."""
+        return self._cluster.log(topic)
 
     def stable_ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Return up to where no transaction is open."""
@@ -167,10 +172,8 @@ class KafkaCheck:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What an operator has to know who starts a job from the checkpoint that was chosen."""
-        chosen = self.chosen
-        if chosen is None:
-            return (unknown(self.servers),)
+        """What an operator has to know of the checkpoint that was chosen, or of the newest one."""
+        chosen = self.chosen or self.checked[0]
         if not chosen.proofs:
             return (*chosen.warnings, unknown(self.servers))
         count = 0 if self.is_same else chosen.unproven(self.servers)
@@ -251,8 +254,18 @@ def findings(
         _with_rights(each, listing)
         for each in problems(held, *there, kafka.is_same, cluster.servers, known.later, proven)
     )
-    made = remedy(held, found, listing.ranges, listing.names, cluster.servers, known.later, proven)
-    warnings = (*warnings_of(of, cluster.servers), *known.warnings)
+    tried = _Tried(of, completed, kafka)
+    made = remedy(
+        held,
+        found,
+        listing.ranges,
+        listing.names,
+        cluster.servers,
+        known.later,
+        proven,
+        tried.translates,
+    )
+    warnings = (*warnings_of(of, cluster.servers), *known.warnings, *tried.warnings)
     return Findings(found, warnings, made, known.stamps, proven)
 
 
@@ -264,6 +277,27 @@ def _proofs(
         return {}
     names = mirrored(held, listing.names)
     return proofs(kafka.cluster, held, fingerprints, listing.ranges, names)
+
+
+class _Tried:
+    """Whether MirrorMaker 2 has recorded what positions become at a Kafka."""
+
+    def __init__(self, of: CheckpointPositions, completed: float | None, kafka: KafkaAsked) -> None:
+        self._of, self._completed, self._kafka = of, completed, kafka
+        self.warnings: list[str] = []
+
+    def translates(self, alias: str, names: Mapping[str, str]) -> bool:
+        """Return whether `rebase` can translate them. Why it cannot is a warning."""
+        if self._kafka.is_same:
+            return False
+        positions = self._of.found.positions
+        moves = [Move(each, names.get(each.topic, each.topic)) for each in positions]
+        try:
+            translated(self._kafka.cluster, alias, moves, self._completed)
+        except Refused as error:
+            self.warnings.append(f"--positions mm2:{alias} does not help: {error}")
+            return False
+        return True
 
 
 def _stated(of: CheckpointPositions, not_read: frozenset[str]) -> CheckpointPositions:
@@ -353,8 +387,9 @@ def _command(root: str, name: str, made: Remedy, kafka: KafkaAsked) -> str:
     for cluster in made.clusters:
         words += ["--servers", f"{cluster}={servers}"]
     words += ["--drop-pending"] if made.drops_pending else []
-    if made.is_clamped or made.is_translated:
-        way = "fingerprint" if made.is_translated else "clamp"
+    if made.is_moved:
+        recorded = "clamp" if made.alias is None else f"mm2:{made.alias}"
+        way = "fingerprint" if made.is_translated else recorded
         words += ["--positions", way, "--kafka", servers]
         words += [] if kafka.conf is None else ["--kafka-conf", kafka.conf]
     return shlex.join(words)

@@ -60,6 +60,9 @@ class Kafka(Protocol):
     ) -> Mapping[Partition, Sequence[Seen]]:
         """Return the records in a span of each partition that may be read, within some seconds."""
 
+    def log(self, topic: str) -> Iterator[tuple[bytes, bytes, float]]:
+        """Yield key, value and time of the records in the first partition of a topic."""
+
     def stable_ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Return up to where no transaction is open."""
 

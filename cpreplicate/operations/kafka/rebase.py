@@ -43,6 +43,7 @@ from cpreplicate.operations.change.probe import refuse_held, try_opened
 from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.kafka.evidence import Kafka, left_out, named, of_times
 from cpreplicate.operations.kafka.fingerprints import proofs
+from cpreplicate.operations.kafka.mirror_maker import translated
 from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_of
 from cpreplicate.operations.kafka.rebasing import NewFile, Rebasing, rebasing
 from cpreplicate.operations.upkeep import orphans
@@ -59,6 +60,8 @@ from cpreplicate.protocol.source import MetadataFile, read_metadata
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import CHUNK
 
+_OF_SAME = {"clamp": "the nearest offsets", "mm2": "the offsets by MirrorMaker's topics"}
+
 
 @dataclass(frozen=True)
 class RebaseRequest:
@@ -67,8 +70,9 @@ class RebaseRequest:
     `choice` returns the new offsets. `topics` maps old names to new ones, `servers` the clusters of
     a DynamicKafkaSource to their new bootstrap servers. `kafka` is where the job is to start, if it
     is asked, and `by` what the new offsets are of, if they are of it: those of fingerprints are not
-    in `choice`. `name` is that of the derived checkpoint behind `rebased/`. The states of sinks in
-    `not_read`, by id or name of the operator, may be ones that cannot be read. With `dry_run`,
+    in `choice`, nor are those with an `alias`, which MirrorMaker 2 recorded there of the source
+    with this alias. `name` is that of the derived checkpoint behind `rebased/`. The states of sinks
+    in `not_read`, by id or name of the operator, may be ones that cannot be read. With `dry_run`,
     nothing is written.
     """
 
@@ -79,7 +83,8 @@ class RebaseRequest:
     topics: Mapping[str, str] = field(default_factory=dict)
     servers: Mapping[str, str] = field(default_factory=dict)
     kafka: Kafka | None = None
-    by: Literal["clamp", "group", "fingerprint"] | None = None
+    by: Literal["clamp", "group", "fingerprint", "mm2"] | None = None
+    alias: str | None = None
     drops_pending: bool = False
     not_read: tuple[str, ...] = ()
     lock_wait: float = 0.0
@@ -244,7 +249,8 @@ def _planned(replica: Replica, state: State, request: RebaseRequest, notify: Not
     completed = record.completed if record is not None else None
     known = _Fingerprints.of(replica, base, completed, request)
     choose = request.choice if known is None else known.choice(held, request)
-    moves = choose([_renamed(each, request.topics, found.names) for each in held.positions])
+    renamed = [_renamed(each, request.topics, found.names) for each in held.positions]
+    moves, notes = _chosen(renamed, choose, request, completed)
     by_clock = list(_by_clock(moves, request, completed))
     if request.drops_pending:
         _refuse_unread_sinks(found, request)
@@ -262,7 +268,7 @@ def _planned(replica: Replica, state: State, request: RebaseRequest, notify: Not
         )
     dropped = held.pending if request.drops_pending else ()
     files = held.part_files if request.drops_pending else ()
-    warnings = (*_warnings(held, request), *_ahead(moves, request), *by_clock)
+    warnings = (*_warnings(held, request), *_ahead(moves, request), *notes, *by_clock)
     is_sealed = seal.NAME in state.own
     result = Rebase(
         replica.root,
@@ -376,6 +382,16 @@ def _renamed(position: Position, topics: Mapping[str, str], names: Mapping[str, 
     return Move(position, topic, name=names.get(position.operator))
 
 
+def _chosen(
+    moves: Sequence[Move], choose: Choice, request: RebaseRequest, completed: float | None
+) -> tuple[Sequence[Move], Sequence[str]]:
+    """Return positions with their new offsets, and what is to be known of them."""
+    if request.alias is None:
+        return choose(moves), ()
+    assert request.kafka is not None, "an alias is of its MirrorMaker"
+    return translated(request.kafka, request.alias, moves, completed)
+
+
 class _Changes:
     """The changes of each operator: two sources may read one topic from different offsets."""
 
@@ -441,7 +457,7 @@ def _by_clock(
 ) -> Iterator[str]:
     """Yield where records would be skipped that are younger than the checkpoint.
 
-    Raises `Refused` for the nearest offsets: then they are not those of the same records.
+    Raises `Refused` for offsets that are to be of the same records: then they are not.
     """
     offsets = {
         move.partition: offset
@@ -452,9 +468,9 @@ def _by_clock(
     if request.kafka is None or completed is None or not offsets or request.by == "fingerprint":
         return
     texts, unproven = left_out(request.kafka, completed, offsets)
-    if texts and request.by == "clamp":
+    if texts and request.by in _OF_SAME:
         raise Refused(
-            "the nearest offsets would skip records that are younger than the checkpoint:"
+            f"{_OF_SAME[request.by]} would skip records that are younger than the checkpoint:"
             f" {some(texts)}. Nothing was written. Offsets there do not mean the same records, or"
             " producers went on there: give offsets by a CSV file"
         )

@@ -97,6 +97,8 @@ def test_a_dry_run_and_a_forgotten_checkpoint_say_so(replica):
         (["--positions", "clamp"], "needs --kafka"),
         (["--positions", "group:orders"], "needs --kafka"),
         (["--positions", "group:"], "needs the name of a consumer group"),
+        (["--positions", "mm2:A"], "needs --kafka"),
+        (["--positions", "mm2:"], "needs the alias of the source"),
         (["--positions", "/nowhere.csv"], "cannot be read"),
         (["--rename-topic", "orders"], "expected OLD=NEW"),
         (["--rename-topic", "a=b", "--rename-topic", "a=c"], "each OLD once"),

@@ -38,6 +38,23 @@ def test_positions_are_clamped_under_their_new_name():
     assert made(state, ranges) == Remedy({"orders": "A.orders"}, (), True, True)
 
 
+def test_what_mirrormaker_recorded_goes_before_a_clamp():
+    ranges = {("A.orders", 0): Range(10, 50), ("A.checkpoints.internal", 0): Range(0, 0)}
+    state, topics = held(at(3)), {topic for topic, _ in ranges}
+    found = list(problems(state, ranges, topics, servers=SERVERS))
+    asked = []
+
+    def translates(alias, names):
+        asked.append((alias, dict(names)))
+        return len(asked) == 1
+
+    translated = remedy(state, found, ranges, topics, SERVERS, translates=translates)
+    assert translated == Remedy({"orders": "A.orders"}, alias="A")
+    clamped_ = remedy(state, found, ranges, topics, SERVERS, translates=translates)
+    assert clamped_ == Remedy({"orders": "A.orders"}, is_clamped=True)
+    assert asked == [("A", {"orders": "A.orders"})] * 2
+
+
 def test_nothing_is_clamped_where_a_partition_is_missing():
     ranges = {("orders", 0): Range(0, 5)}
     found = made(held(at(9), at(3, partition=1)), ranges)

@@ -6,8 +6,12 @@ import pytest
 
 from cpreplicate.core.positions.model import Position, Positions
 from cpreplicate.core.positions.topics import (
+    alias_of,
+    is_copy,
     is_topic,
+    mirror_of,
     mirrored,
+    own_topics,
     refuse_mistakes,
     refuse_unknown,
     twins,
@@ -73,3 +77,44 @@ def test_a_missing_topic_gets_the_name_that_mirrormaker_gives(known, there, name
 def test_a_topic_that_is_there_beside_its_mirror_is_found():
     found = twins(held("orders", "pay", "A.pay"), ["orders", "A.orders", "pay", "A.pay", "A.x"])
     assert found == {"orders": ["A.orders"]}
+
+
+@pytest.mark.parametrize(
+    ("known", "there", "alias"),
+    [
+        (["orders"], ["A.orders", "A.checkpoints.internal"], "A"),
+        (["orders"], ["A.orders", "mm2-offset-syncs.A.internal"], "A"),
+        (["orders"], ["A.orders"], None),  # by hand, or by another mirror
+        (["orders"], ["A.orders", "B.checkpoints.internal"], None),
+        (["orders"], ["A_orders", "mm2-offset-syncs_A_internal", "A_heartbeats"], "A"),
+        (["orders"], ["orders", "eu.west.checkpoints.internal"], "eu.west"),  # the name stays
+        (["orders"], ["orders", "A.checkpoints.internal", "B.checkpoints.internal"], None),
+        (["orders"], ["orders", "A.orders", "A.checkpoints.internal"], None),
+        (["orders", "pay"], ["orders", "A.checkpoints.internal"], None),
+    ],
+)
+def test_the_alias_of_a_mirrormaker_is_known_by_its_own_topics(known, there, alias):
+    assert alias_of(held(*known), there) == alias
+
+
+def test_its_topics_are_known_with_each_separator():
+    assert own_topics("A", ["mm2-offset-syncs-A-internal", "A.checkpoints.internal"]) == (
+        "mm2-offset-syncs-A-internal",
+        "A.checkpoints.internal",
+    )
+    assert own_topics("A", ["mm2-offset-syncs.B.internal", "B.checkpoints.internal"]).are_absent
+
+
+def test_the_copy_of_a_topic_is_known_by_the_alias():
+    there = ["A.orders", "B_orders", "orders"]
+    assert [mirror_of("orders", each, there) for each in ("A", "B", "C")] == [
+        "A.orders",
+        None,
+        None,
+    ]
+    assert mirror_of("orders", "B", [*there, "B_heartbeats"]) == "B_orders"
+    assert [is_copy(each, "A", there) for each in ("A.orders", "A_orders", "orders")] == [
+        True,
+        False,
+        False,
+    ]
