@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpreplicate.core.positions.kafka import READERS, KafkaPositions
+from cpreplicate.core.positions.kafka_rewrite import Changes, rewritten
 from cpreplicate.core.positions.model import (
     PendingTransaction,
     Position,
@@ -16,6 +17,7 @@ from cpreplicate.core.positions.model import (
 )
 from cpreplicate.core.positions.sinks.committables import COMMITTER
 from tests.support import kafka_states as written
+from tests.support import sink_states
 from tests.support.kafka_states import Split, Transaction
 
 OPERATOR = "f362c87ffabe89c8a91fa7d0a523ba6c"
@@ -155,6 +157,19 @@ def test_transactions_are_pending_until_they_are_committed(subtask_version):
 def test_a_sink_without_committables_is_not_taken_for_kafkas():
     assert DECODER.decode(sink(written.NO_COMMITTABLES)) is None
     assert DECODER.decode(sink()) is None
+
+
+@pytest.mark.parametrize("release", ["1.14", "1.17", "1.20", "2.3"])
+def test_transactions_are_read_and_left_out_as_each_flink_collects_committables(release):
+    committable = (1).to_bytes(2, "big") + written.i64(7) + written.utf("tx-0-4")
+    element = sink_states.collected(release, 4, [committable], version=1)
+    checkpoint = None if release == "1.14" else 4
+    assert decoded(sink(element)).pending == (
+        PendingTransaction(OPERATOR, "tx-0-4", 7, 1, checkpoint),
+    )
+    (new,) = rewritten(sink(element), Changes(drops_pending=True)).elements[COMMITTER]
+    assert DECODER.decode(sink(new)) is None
+    assert new[:4] == element[:4]
 
 
 def test_committables_of_another_sink_are_not_kafkas():

@@ -22,9 +22,11 @@ from cpreplicate.output.results.switch import FORMS, expected
 from cpreplicate.protocol.switch_record import Stop
 from cpreplicate.storage import Transient
 from tests.operations.handover.switch.test_steps import Centres, Killed, fails_at
+from tests.support import sink_states
+from tests.support.encoder import OperatorEntry, Tree, encode
 from tests.support.jobs import JOB, NEXT_JOB
-from tests.support.kafka_jobs import put_kafka_checkpoint
-from tests.support.kafka_states import Split
+from tests.support.kafka_jobs import inline, put_kafka_checkpoint, subtask
+from tests.support.kafka_states import WRITER, Split, stream
 from tests.support.simulated_flink import SimulatedControl, SimulatedFlink
 from tests.support.standin_kafka import StandInKafka
 
@@ -268,14 +270,47 @@ class Mirror(StandInKafka):
         return super().ranges(*words)
 
 
+class Writing(SimulatedFlink):
+    """A cluster whose jobs write part files."""
+
+    def complete(self, job_id: str) -> int:
+        job = self.jobs[job_id]
+        job.newest += 1
+        job.completed += 1
+        part = sink_states.Part("hdfs://dcA/out/part-0", "hdfs://dcA/out/.part-0.7", 10)
+        states = stream({WRITER: [sink_states.bucket(3, part)]})
+        own = (subtask(0, states, inline(states.data)),)
+        sink = OperatorEntry(bytes([9]) * 16, 1, 16, own, None, "out: Writer")
+        directory = Path(self.root.removeprefix("file:")) / job_id / f"chk-{job.newest}"
+        directory.mkdir(parents=True)
+        (directory / "_metadata").write_bytes(encode(Tree(6, (sink,), job.newest)).data)
+        return job.newest
+
+
 @pytest.fixture
 def reading(centres: Centres, tmp_path: Path) -> Centres:
+    return of_clusters(Reading, centres, tmp_path)
+
+
+def of_clusters(kind: type[SimulatedFlink], centres: Centres, tmp_path: Path) -> Centres:
+    """Return the two centres with clusters of this kind, in one of which the job runs."""
     shutil.rmtree(tmp_path / "dcA")
     for name in ("a", "b"):
         former = getattr(centres, name)
-        setattr(centres, name, Reading(former.url, former.root))
+        setattr(centres, name, kind(former.url, former.root))
     centres.a.start(JOB, "orders")
     return centres
+
+
+def test_a_preview_warns_of_part_files_that_no_sync_copies(
+    centres: Centres, tmp_path: Path
+) -> None:
+    (job,) = previewed(of_clusters(Writing, centres, tmp_path)).jobs
+    (warning,) = [each for each in job.preview.warnings if "part file" in each]
+    assert warning.startswith(
+        "1 part file in progress (10 bytes) of out: Writer: hdfs://dcA/out/.p"
+    )
+    assert "does not start where they are missing" in warning
 
 
 def test_a_mirror_that_lacks_what_the_job_has_read_is_refused_before_the_stop(
