@@ -54,7 +54,8 @@ class Upload:
         for number, (etag, _) in enumerate(self.parts, 1):
             out += struct.pack("<I", number) + _text(etag)
         out += struct.pack("<q", sum(length for _, length in self.parts))
-        return out + _text(self.rest or "") + struct.pack("<q", self.rest_length)
+        rest = self.rest_length if self.rest else -1
+        return out + _text(self.rest or "") + struct.pack("<q", rest)
 
 
 def _text(text: str) -> bytes:
@@ -115,9 +116,10 @@ def bucket(
 
 def committable(
     version: int,
-    pending: Part | None = None,
+    pending: Part | Upload | None = None,
     in_progress: Part | None = None,
     compacted: str | None = None,
+    target: str | None = None,
 ) -> bytes:
     """What a committer commits or removes: 1.13 and 1.14 write version 1, later ones 2.
 
@@ -127,7 +129,7 @@ def committable(
     for magic, part in ((_PENDING, pending), (_IN_PROGRESS, in_progress)):
         out += bytes([part is not None])
         if part is not None:
-            out += versioned(version, recoverable(magic, part, version=version))
+            out += versioned(version, recoverable(magic, part, target, version))
     if version > 1:
         out += bytes([compacted is not None]) + (b"" if compacted is None else utf(compacted))
     return out

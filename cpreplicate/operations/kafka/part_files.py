@@ -31,8 +31,8 @@ class NeededFile(NamedTuple):
     """A part file that a restored job needs, and what was found of it.
 
     `place` is where it is: a pending one that was committed since then has its last name. `found`
-    is its length there, None if that is not known. An `upload` is one to an object store, of which
-    no file is looked for. `reason` is why it was not looked for.
+    is its length there, None if that is not known. An `upload` is one to an object store that is
+    not completed, as far as is known. `reason` is why it was not looked for.
     """
 
     file: PartFile
@@ -100,7 +100,7 @@ def warnings_of(of: CheckpointPositions | None) -> Iterator[str]:
     for kind, meaning in _MEANINGS.items():
         files = [each for each in held.part_files if each.kind == kind]
         if files:
-            yield f"{_count(files, kind)} of {_sinks(files, names)}: {_places(files)}. {meaning}"
+            yield f"{_count(files, kind)} of {_sinks(files, names)} in {_places(files)}. {meaning}"
     buckets = [each for each in held.part_files if each.kind == "bucket"]
     if buckets:
         places = some([each.target for each in buckets])
@@ -129,7 +129,8 @@ def _sinks(files: Sequence[PartFile], names: Mapping[str, str]) -> str:
 
 
 def _places(files: Sequence[PartFile]) -> str:
-    return some(sorted({place_of(each) for each in files}))
+    """Return the directories of some files."""
+    return some(sorted({place_of(each).rpartition("/")[0] for each in files}))
 
 
 def place_of(file: PartFile) -> str:
@@ -187,7 +188,8 @@ class _Look:
 
     def __call__(self, file: PartFile) -> NeededFile:
         place = place_of(file)
-        if file.upload is not None:
+        is_named = file.kind == "pending" and ":" in file.target  # Flink 1.14 has the key only
+        if file.upload is not None and not is_named:
             return NeededFile(file, place, "upload")
         try:
             return self._found(file, place)
@@ -195,14 +197,21 @@ class _Look:
             return NeededFile(file, place, "not looked for", reason=errors.described(error))
 
     def _found(self, file: PartFile, place: str) -> NeededFile:
-        for each in (place, file.target) if file.kind == "pending" else (place,):
+        for each in self._places(file, place):
             at = uri.remap(each, self._remaps)
             status = self._status(at)
             if status is not None:
                 length = self._length(at, status.length, file.length)
                 presence: Presence = "there" if length >= file.length else "short"
                 return NeededFile(file, each, presence, length)
-        return NeededFile(file, place, "missing")
+        return NeededFile(file, place, "missing" if file.upload is None else "upload")
+
+    @staticmethod
+    def _places(file: PartFile, place: str) -> tuple[str, ...]:
+        """Return where a file may be: of an upload, only what it becomes is a file."""
+        if file.kind != "pending":
+            return (place,)
+        return (file.target,) if file.upload is not None else (place, file.target)
 
     def _status(self, at: str) -> FileStatus | None:
         """Return the status of a file. A filesystem that does not answer is not asked again."""

@@ -113,6 +113,12 @@ def test_an_upload_is_named_by_its_id_and_the_object_with_its_last_bytes(has_tar
     ]
 
 
+def test_an_upload_all_of_whose_bytes_are_in_parts_has_no_object():
+    upload = Upload("out/b/part-0", "id-of-s3", [("1", 500)])
+    (found,) = decoded(WRITER, written.bucket(3, upload, path="s3://bucket/out/b")) or []
+    assert (found.path, found.length) == (None, 500)
+
+
 def test_the_writer_of_another_sink_is_not_one_of_files():
     assert decoded(WRITER, written.versioned(2, written.utf("prefix"))) is None
     assert decoded(WRITER) is None

@@ -44,7 +44,9 @@ def held(checkpoint: Path, remaps=()) -> Positions:
 @pytest.mark.parametrize("folder", sorted(each.name for each in DATA.iterdir()))
 def test_the_part_files_of_a_real_checkpoint_are_those_that_were_there(folder):
     there = set((DATA / folder / "files").read_text().split())
-    found = held(DATA / folder / "chk-3").part_files
+    everything = held(DATA / folder / "chk-3")
+    assert [each for each in everything.unread if each.is_of_files] == []
+    found = everything.part_files
     in_progress = [each for each in found if each.kind == "in-progress"]
     assert len(in_progress) == 4  # two buckets of two subtasks
     assert {each.path for each in in_progress} <= there
@@ -180,6 +182,31 @@ def test_an_upload_and_a_filesystem_that_does_not_answer_are_in_the_way(site):
     assert first["place"] == "s3://bucket/out/_tmp_7"
     assert second["presence"] == "not looked for"
     assert "nosuch" in second["reason"]
+
+
+@pytest.mark.parametrize("is_completed", [False, True])
+def test_a_pending_upload_that_was_completed_is_there_by_its_last_name(site, is_completed):
+    target = f"file:{site.out}/b/part-0"
+    upload = Upload(f"{site.out}/b/part-0", "id-of-s3", [("1", 20)])
+    committable = written.committable(2, pending=upload, target=target)
+    element = written.collected("2.3", 1, [committable])
+    site.metadata(operator("out: Committer", {COMMITTER: [element]}, SINK))
+    site.sync()
+    if is_completed:
+        (site.out / "b").mkdir(parents=True)
+        (site.out / "b" / "part-0").write_bytes(b"x" * 20)
+    (listed,) = site.run("inspect", site.replica / "chk-1", "--with-files")["files"]
+    assert (listed["place"], listed["upload"]) == (target, "id-of-s3")
+    assert listed["presence"] == ("there" if is_completed else "upload")
+
+
+def test_a_pending_upload_whose_bucket_is_not_recorded_is_not_looked_for(site):
+    upload = Upload("out/b/part-0", "id-of-s3", [("1", 20)])
+    element = written.collected("1.14", 1, [written.committable(1, pending=upload)])
+    site.metadata(operator("out: Committer", {COMMITTER: [element]}, SINK))
+    site.sync()
+    (listed,) = site.run("inspect", site.replica / "chk-1", "--with-files")["files"]
+    assert (listed["place"], listed["presence"]) == ("out/b/part-0", "upload")
 
 
 def test_a_list_for_copying_has_a_line_for_each_file(site):

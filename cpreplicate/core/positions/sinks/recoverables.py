@@ -100,10 +100,10 @@ class _Little:
             raise Unreadable(f"{entries} would take more than the {left} that remain")
         return count
 
-    def length(self) -> int:
-        """Read a 64-bit number of bytes, which is not below zero."""
+    def length(self, least: int = 0) -> int:
+        """Read a 64-bit number of bytes, which is not below `least`."""
         value: int = struct.unpack("<q", self._fields.take(8))[0]
-        if value < 0:
+        if value < least:
             raise Unreadable(f"a part file of {counted(value, 'byte')}")
         return value
 
@@ -134,7 +134,7 @@ def _with_upload(fields: _Little, target: str | None) -> Recoverable:
         fields.u32()  # the number of a part
         fields.text(fields.count())  # its ETag
     in_parts, rest = fields.length(), fields.text(fields.count())
-    length = in_parts + fields.length()
+    length = in_parts + max(0, fields.length(-1))  # -1 without such an object
     if not key or not upload:
         raise Unreadable("a multipart upload has no key or no id")
     bucket = "" if target is None else target.removesuffix(key)

@@ -308,7 +308,7 @@ def test_a_preview_warns_of_part_files_that_no_sync_copies(
     (job,) = previewed(of_clusters(Writing, centres, tmp_path)).jobs
     (warning,) = [each for each in job.preview.warnings if "part file" in each]
     assert warning.startswith(
-        "1 part file in progress (10 bytes) of out: Writer: hdfs://dcA/out/.p"
+        "1 part file in progress (10 bytes) of out: Writer in hdfs://dcA/out."
     )
     assert "does not start where they are missing" in warning
 
