@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import click
 
 from cpreplicate.cli.running.form import form_asked
-from cpreplicate.errors import CpreplicateError, described, exit_code_of, is_without_thread
+from cpreplicate.errors import CpreplicateError, described, exit_code_of, is_full, is_without_thread
 
 if TYPE_CHECKING:
     from cpreplicate.output import Form
 
 _MAY_PASS = (errno.EAGAIN, errno.EINTR, errno.EIO, errno.ESTALE)
-_FULL = (errno.EDQUOT, errno.ENOSPC)
 _NOT_THERE = 10
 _NOT_REACHED = 7
 _MISUSED = 2
+UNWRITTEN = 1  # a command that only reads did nothing without its result
 # how click 8.2 and later ends a command without arguments
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
@@ -85,9 +85,16 @@ def failed(error: Exception) -> int:
 
     if "--debug" in sys.argv:
         write_lines("".join(traceback.format_exception(error)))
-    # before the command began, what is full is stdout: it did not take a help text
-    is_stdout = not _stdout.has_begun and isinstance(error, OSError) and error.errno in _FULL
-    return _ended(_message(error), 1 if is_stdout else exit_code_of(error))
+    # a command that only reads, or has not begun, writes nothing else: what is full is stdout
+    writes_nothing_else = _stdout.only_reads or not _stdout.has_begun
+    if writes_nothing_else and isinstance(error, OSError) and is_full(error):
+        return _ended(unwritten_text(error), UNWRITTEN)
+    return _ended(_message(error), exit_code_of(error))
+
+
+def unwritten_text(error: OSError) -> str:
+    """Return the message for a result, or a help text, that stdout did not take."""
+    return f"the result could not be written to stdout: {error.strerror or error}"
 
 
 def interrupted(code: int) -> int:

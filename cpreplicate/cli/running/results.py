@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from cpreplicate.output import Form, Listing
 
 R = TypeVar("R")
-UNWRITTEN = 1
 _log = logging.getLogger(__name__)
 _WORK_IS_DONE = "The work is done, and the exit code is its own"
 
@@ -42,12 +41,12 @@ def show_read(
     if unwritten is None:
         failures.result_is_printed()
     else:
-        code = UNWRITTEN
+        code = failures.UNWRITTEN
         if unwritten.errno != EPIPE:
-            write_error(_text(unwritten))
+            write_error(failures.unwritten_text(unwritten))
     if problem := _unwritten_page(page):
         write_error(problem)
-        code = UNWRITTEN
+        code = failures.UNWRITTEN
     return code
 
 
@@ -101,7 +100,7 @@ def show_one_of_many(
 
     unwritten = show(result, form, listing, has_passwords=has_passwords)
     if unwritten is not None:
-        write_warning(f"{_text(unwritten)}. {_WORK_IS_DONE}")
+        write_warning(f"{failures.unwritten_text(unwritten)}. {_WORK_IS_DONE}")
 
 
 @contextmanager
@@ -152,7 +151,3 @@ def _unwritten_page(page: WritePage | None) -> str | None:
         _log.debug("the report could not be made", exc_info=True)
         return f"the report could not be made: unexpected {type(error).__name__}: {error}"
     return None
-
-
-def _text(unwritten: OSError) -> str:
-    return f"the result could not be written to stdout: {unwritten.strerror or unwritten}"
