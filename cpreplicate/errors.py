@@ -191,8 +191,12 @@ def exit_code_of(error: Exception) -> int:
 
     A full disk or quota is that of `NoSpace`, wherever it is met.
     """
-    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return int(getattr(error, "exit_code", NoSpace.exit_code if is_full else 1))
+    return int(getattr(error, "exit_code", NoSpace.exit_code if is_full(error) else 1))
+
+
+def is_full(error: BaseException) -> bool:
+    """Return whether a filesystem, or a quota, had no room for what was to be written."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def obstacle_of(error: BaseException) -> Obstacle | None:

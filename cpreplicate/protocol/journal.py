@@ -24,15 +24,18 @@ from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.packs import are_valid
 from cpreplicate.core.path_columns import texts
 from cpreplicate.core.placement import OWN, PACKED, are_replica_paths
-from cpreplicate.errors import CpreplicateError
+from cpreplicate.errors import CpreplicateError, is_full
 from cpreplicate.protocol import json_files, parquet_files
 from cpreplicate.protocol.pending import PendingPut
-from cpreplicate.storage import Storage
+from cpreplicate.storage import TEMPORARY, Storage
+from cpreplicate.storage.base import room_of
 from cpreplicate.storage.reading import Reading
 
 PREFIX = "copied-"
 SECONDS = 30.0  # at most, between two parts
 FILES = 2_000  # about, in a part
+_ROW = 24  # bytes at most that a row takes beside its path: length, CRC32C, and some of a member
+_FRAME = 8 << 10  # bytes: the schema and the footer of a part
 # Name to type. Version 0.2.0 wrote the first three only.
 _COLUMNS = {
     "path": "string",
@@ -101,12 +104,14 @@ class JournalWriter:
     ) -> None:
         run = f"{int(json_files.now() * 1000):014d}-{uuid.uuid4().hex[:12]}"
         self._storage, self._stem = storage, uri.join(replica, f"{OWN}/{PREFIX}{run}")
+        self._spare = uri.join(replica, f"{OWN}/{TEMPORARY}{uuid.uuid4().hex}")
         self.pack_stem = f"{PACKED}/{run}"  # what the paths of this run's packs begin with
         self._seconds, self._most = seconds, files
         self._lock, self._flushing = threading.Lock(), threading.Lock()
         self._full, self._ended = threading.Event(), False
         self._waiting: list[JournalRow] = []
         self._parts = 0
+        self._last = _FRAME  # bytes that the last part may take
 
     def plan(self, paths: Sequence[str]) -> None:
         """Record the paths that are about to be written or deleted."""
@@ -118,7 +123,11 @@ class JournalWriter:
 
         `known` are files that are there, of which the part is to keep what is known.
         """
-        return self._pending([*map(_Row, paths), *known])
+        rows: list[_Row | JournalRow] = [*map(_Row, paths), *known]
+        data = _encoded(rows)
+        share = min(1.0, 2 * self._most / max(len(rows), 1))
+        self._last = max(self._last, int(share * (len(data) + _ROW * len(rows))) + _FRAME)
+        return self._pending(data)
 
     def take_over(self, others: Iterable[Journal], copied: Sequence[JournalRow]) -> None:
         """Record the complete files of journals of runs that died, and remove these journals.
@@ -139,15 +148,19 @@ class JournalWriter:
         """Record a complete file in the next part."""
         with self._lock:
             self._waiting.append(copied)
-            if len(self._waiting) >= self._most:
+            if len(self._waiting) % self._most == 0:
                 self._full.set()
 
     @contextmanager
     def writing(self) -> Iterator[JournalWriter]:
         """Write parts while the block runs.
 
-        If the block ends by an exception, write the remaining files, too.
+        If the block ends by an exception, write the remaining files, too. Room for that is kept: it
+        may be that the filesystem is full.
         """
+        has_room = False
+        with suppress(OSError):
+            has_room = self._storage.keep_room(self._spare, self._last)
         thread = threading.Thread(target=self._write_parts, name="journal", daemon=True)
         thread.start()
         try:
@@ -157,17 +170,33 @@ class JournalWriter:
             # The reason why the run ended matters more: files that are not recorded are copied
             # again.
             with suppress(OSError, CpreplicateError):
-                self.flush()
+                self._flush_last()
             raise
-        self._stop(thread)
+        else:
+            self._stop(thread)
+        finally:
+            if has_room:
+                with suppress(OSError, CpreplicateError):
+                    self._storage.delete(room_of(self._spare))
 
     def flush(self) -> None:
         """Write a part with the complete files that no part lists yet."""
         with self._flushing:  # the part that the thread writes just now is complete then, too
             with self._lock:
-                waiting, self._waiting = self._waiting, []
+                waiting = self._waiting[:]
             if waiting:
                 self._write(waiting)
+            with self._lock:  # else a later part lists them: the filesystem may be full now
+                del self._waiting[: len(waiting)]
+
+    def _flush_last(self) -> None:
+        try:
+            self.flush()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            part = self._part_uri(self._next_part())
+            self._storage.fill_room(self._spare, part, _encoded(self._waiting))
 
     def _stop(self, thread: threading.Thread) -> None:
         self._ended = True
@@ -185,14 +214,16 @@ class JournalWriter:
                 self.flush()
 
     def _write(self, rows: Sequence[_Row | JournalRow]) -> None:
-        with self._pending(rows) as part:
+        with self._pending(_encoded(rows)) as part:
             part.appear()
 
-    def _pending(self, rows: Sequence[_Row | JournalRow]) -> PendingPut:
-        data = _encoded(rows)
+    def _pending(self, data: bytes) -> PendingPut:
+        return PendingPut(self._storage, self._part_uri(self._next_part()), lambda: [data])
+
+    def _next_part(self) -> int:
         with self._lock:  # a further plan may be written beside what is complete
             number, self._parts = self._parts, self._parts + 1
-        return PendingPut(self._storage, self._part_uri(number), lambda: [data])
+        return number
 
     def _part_uri(self, number: int) -> str:
         return f"{self._stem}-{number:06d}.parquet"

@@ -28,6 +28,7 @@ from cpreplicate.storage import TEMPORARY, Side
 from cpreplicate.storage.waiting.cancellation import cancellable
 
 NAME = "lease"
+PATH = f"{OWN}/{NAME}"  # in the replica
 SECONDS = 120.0  # after the last heartbeat, another run may take the lease over
 HEARTBEAT = 20.0  # seconds between two heartbeats
 JUST_CHECKED = 1.0  # seconds for which the check before the commit counts after it
@@ -35,6 +36,7 @@ TOLERATED_SKEW = 30.0  # seconds by which the clocks of two hosts may differ
 # after the last heartbeat, the holder publishes and deletes no more
 _OWN_SECONDS = SECONDS - TOLERATED_SKEW
 _FAR = 10 * SECONDS  # a lease that expires later was written by a clock that is wrong
+_ROOM = 4096  # bytes: a block, and more than a lease has
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds between two attempts to take it
 _WAITING_IS_REPORTED_AFTER = 1.0  # seconds
 
@@ -79,7 +81,7 @@ class Lease:
     def __init__(
         self, replica: str, side: Side, heartbeat: float = HEARTBEAT, makes_root: bool = True
     ) -> None:
-        self.token = LeaseToken(uri.join(replica, f"{OWN}/{NAME}"), uuid.uuid4().hex)
+        self.token = LeaseToken(uri.join(replica, PATH), uuid.uuid4().hex)
         self._uri, self._secret = self.token
         self._side, self._storage = side, side.storage(replica, replica)
         self._creating = side.storage(replica) if makes_root else self._storage
@@ -87,6 +89,7 @@ class Lease:
         self._started = self._renewed = json_files.now()
         self._checked = -math.inf  # when the lease was read last, and was this run's
         self._has_beaten = self._is_delegated = self._is_left = False
+        self._keeps_room = False
         self._may_be_there = False  # whether the lease may have been created
         self._loss: CpreplicateError | None = None  # what the heartbeat found
         self._stop = threading.Event()
@@ -142,6 +145,18 @@ class Lease:
         """
         self._is_delegated = True
         self._write_heartbeat()
+
+    def keep_room(self) -> None:
+        """Keep room for leases of later runs where it is scarce, now and at the end of this one.
+
+        A filesystem that others have filled has none, and a sweep, which frees some, needs a lease.
+        """
+        self._keeps_room = True
+        self._occupy_room()
+
+    def keep_no_room(self) -> None:
+        """Leave no file for later leases behind: the replica is removed."""
+        self._keeps_room = False
 
     def leave(self) -> None:
         """Let the lease expire instead of giving it back, and renew it no more.
@@ -199,6 +214,12 @@ class Lease:
         if json_files.now() < self.until() and self._is_own():
             self._storage.delete(self._uri)
         self._may_be_there = False
+        if self._keeps_room:  # this lease may have used it up
+            self._occupy_room()
+
+    def _occupy_room(self) -> None:
+        with suppress(OSError):
+            self._storage.keep_room(self._uri, _ROOM, if_scarce=True)
 
     def renew_no_more(self) -> None:
         """End the heartbeat: the lease expires unless it is given back."""

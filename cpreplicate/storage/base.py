@@ -15,6 +15,12 @@ T = TypeVar("T")
 TEMPORARY = ".cpreplicate-tmp-"
 CHUNK = 4 << 20  # bytes; single reads over 8 MiB cost memory and gain nothing on HDFS
 
+
+def room_of(uri: str) -> str:
+    """Return the URI of the file that occupies room for another one: see `Storage.keep_room`."""
+    return f"{uri}-room"
+
+
 Content: TypeAlias = Callable[[], Iterable[bytes]]
 """Yield the bytes of a file from the first, so that a put that failed can be tried again."""
 
@@ -269,6 +275,28 @@ class Storage(ABC):
         They are tried with a file in this directory, which is removed again.
         """
         return ()
+
+    def keep_room(
+        self,
+        uri: str,  # noqa: ARG002  # most storages keep none
+        length: int,  # noqa: ARG002
+        if_scarce: bool = False,  # noqa: ARG002
+    ) -> bool:
+        """Occupy room for a small file, by the file `room_of(uri)` beside it.
+
+        Where a filesystem is full, `create_exclusive` and `take_over` of the file use that up. No
+        directory is made. Returns False, and does nothing, if the room of the storage is not that
+        of one filesystem, or, with `if_scarce`, if that has plenty.
+        """
+        return False
+
+    def fill_room(self, kept_for: str, uri: str, data: bytes) -> None:  # noqa: ARG002  # as above
+        """Write a file as `put` does, into the room that was kept for a file in its directory.
+
+        Nothing that a full filesystem lacks is allocated. Raises `FileNotFoundError` if no room is
+        kept.
+        """
+        raise FileNotFoundError(errno.ENOENT, "no room is kept", room_of(kept_for))
 
     @abstractmethod
     def move(self, uri: str, new_uri: str) -> bool:

@@ -53,6 +53,8 @@ def opened(
     with acquire(replica.root, replica.side, wait, notify, absent, makes_root=makes_root) as lease:
         held = HeldReplica(replica.root, replica.side, lease)
         state = lease_safety.proven(held, examine(held), notify)
+        if state.marker is not None:
+            lease.keep_room()
         yield Change(held, state, lease, notify, threads(held))
 
 
@@ -123,6 +125,7 @@ class Change:
                 part.appear()
         else:
             claim()
+        self.lease.keep_room()  # it is a replica now
         if self.ledger.journals:
             self.abort_uploads()
         self.journal.take_over(self.ledger.journals, self.ledger.copied())

@@ -318,8 +318,10 @@ def _unfinished(own: Mapping[str, FileStatus], newest: str | None) -> float | No
 def _with_orphans(row: ReplicaStatus, replica: Replica) -> ReplicaStatus:
     """Return a row with the orphans, and the bytes of all files.
 
-    Costs a listing of every directory, and a read of every manifest.
+    Temporary files do not count: the next run removes them. Costs a listing of every directory, and
+    a read of every manifest.
     """
     found = orphans.find(replica, orphans.examine(replica), time.time(), with_trash=False)
-    counted = Orphans(len(found.orphans), total(found.orphans))
+    left = [each for each in found.orphans if not orphans.is_unfinished(each.target)]
+    counted = Orphans(len(left), total(left))
     return replace(row, orphans=counted, stored=found.bytes)

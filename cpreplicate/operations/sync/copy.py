@@ -196,9 +196,16 @@ def _refuse_failures(failed: Sequence[Outcome], count: int, work: Work) -> NoRet
     is_usage = bool(failed) and all(outcome.is_usage_error for outcome in failed)
     raise (UsageError if is_usage else CopyFailed)(
         f"{len(failed) or 'some'} of {counted(count, 'copy', 'copies')} failed."
-        f" {work.plan.checkpoint} was not committed and nothing was deleted. Running again copies"
-        " only what is missing. " + some(list(errors_of(failed)))
+        f" {work.plan.checkpoint} was not committed and nothing was deleted. {_again(failed)}. "
+        + some(list(errors_of(failed)))
     )
+
+
+def _again(failed: Sequence[Outcome]) -> str:
+    """Return how to go on: only where storages did not answer, the same may end well later."""
+    if all(outcome.has_been_retried for outcome in failed):
+        return "Running again copies only what is missing"
+    return "Fix what the messages name: a run after that copies only what is missing"
 
 
 def _members(outcomes: Iterable[Outcome], replica: Replica) -> Iterator[tuple[str, Member]]:

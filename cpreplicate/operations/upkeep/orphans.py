@@ -43,6 +43,7 @@ from cpreplicate.protocol.readiness import nothing_there
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.storage import TEMPORARY, FileStatus, Transient
+from cpreplicate.storage.base import room_of
 
 TRASH = f"{OWN}/trash"
 STAMP = "%Y%m%dT%H%M%SZ"
@@ -237,9 +238,7 @@ def _unrecorded(tree: Tree, written: Container[str]) -> list[str]:
     return [
         path
         for path in tree.files
-        if not is_written(path, written)
-        and is_replica_path(path)
-        and not uri.name(path).startswith(TEMPORARY)
+        if not is_written(path, written) and is_replica_path(path) and not is_unfinished(path)
     ]
 
 
@@ -313,10 +312,15 @@ def _needed(replica: Replica, state: State) -> Texts:
     return paths
 
 
+def is_unfinished(path: str) -> bool:
+    """Return whether a file is a temporary one, which the next run that meets it removes."""
+    return uri.name(path).startswith(TEMPORARY)
+
+
 def why_orphan(path: str, committed: tuple[str, ...], written: Container[str]) -> str | None:
     """Return why an unreferenced file may be removed, or None if no sweep removes it."""
     directory, _, name = path.rpartition("/")
-    if name.startswith(TEMPORARY):
+    if is_unfinished(path):
         return "half-written, left by a run that died"
     if directory.startswith(TRASH):
         return None
@@ -324,6 +328,8 @@ def why_orphan(path: str, committed: tuple[str, ...], written: Container[str]) -
         return "no committed checkpoint references it" if is_written(path, written) else None
     if directory == BEFORE_RELOCATE:
         return "the way back of a relocate that is done"
+    if path == room_of(lease.PATH):
+        return None  # later leases use it
     if directory == OWN and name.startswith(f"{lease.NAME}-"):
         return "left of the lease of a run that died"
     if directory == OWN and _is_uncommitted(name, manifest.SUFFIX, committed):

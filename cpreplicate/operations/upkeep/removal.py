@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cpreplicate.core import sizes, uri
+from cpreplicate.core import sizes
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_columns import chosen, concatenated, rows_of, texts
@@ -54,7 +54,7 @@ from cpreplicate.protocol.readiness import nothing_there
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import ExecutionOptions, choose_runner
-from cpreplicate.storage import TEMPORARY, Sides
+from cpreplicate.storage import Sides
 
 _OF_A_SWITCH = f"{OWN}/{switch_record.LEASED}"
 _WORKED_IN = (orphans.TRASH, BEFORE_RELOCATE, _OF_A_SWITCH)
@@ -218,7 +218,7 @@ def _content(replica: Replica, state: State) -> _Content:
     written, rest = ledger.written, set(tree.files)
     rest -= {f"{each.name}/{METADATA}" for each in state.ours}
     kept = {path for path in rest if _is_kept(path)}
-    unfinished = {path for path in rest - kept if uri.name(path).startswith(TEMPORARY)}
+    unfinished = {path for path in rest - kept if orphans.is_unfinished(path)}
     own = {path for path in rest - kept if _is_own(path, state)}
     rest -= kept | unfinished | own
     recorded = {path for path in rest if is_replica_path(path) and is_written(path, written)}
@@ -323,6 +323,7 @@ def _remove_records(change: Change, content: _Content) -> None:
     Where the storage can fence that, what another run writes stays even if this one is held up.
     """
     replica = change.replica
+    change.lease.keep_no_room()
     first = [path for path in content.own if path.startswith(tuple(_WORKED_IN))]
     _refuse_failed(replica, change.delete(first))
     for directory in reversed(content.directories):

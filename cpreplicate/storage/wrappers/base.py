@@ -72,6 +72,8 @@ class StorageWrapper(Storage):
     put = _passed_on(Storage.put, "put")
     create_exclusive = _passed_on(Storage.create_exclusive, "create_exclusive")
     take_over = _passed_on(Storage.take_over, "take_over")
+    keep_room = _passed_on(Storage.keep_room, "put")
+    fill_room = _passed_on(Storage.fill_room, "put", of=1)
     publish = _passed_on(Storage.publish, "put")
     withdraw = _passed_on(Storage.withdraw, "delete")
     fence = _passed_on(Storage.fence, "put")

@@ -12,6 +12,7 @@ import os
 import uuid
 from collections.abc import Iterator
 
+from cpreplicate.errors import is_full
 from cpreplicate.storage.base import TEMPORARY
 
 _NO_LINKS = frozenset(
@@ -27,17 +28,59 @@ _NO_LINKS = frozenset(
 )
 _NO_FLAG = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO)
 _NO_FSYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
+_LITTLE = 1 << 30  # bytes
+_FEW_FILES = 10_000
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
+
+
+def is_scarce(directory: str) -> bool:
+    """Return whether a filesystem has so little room left that it may soon be full."""
+    status = os.statvfs(directory)
+    has_few_files = status.f_files > 0 and status.f_favail < _FEW_FILES
+    return status.f_bavail * status.f_frsize < _LITTLE or has_few_files
+
+
+def occupy(path: str, length: int) -> None:
+    """Make a file that occupies so many bytes of its filesystem, unless it is there.
+
+    It need not outlive a power loss, but no filesystem must find that it compresses well.
+    """
+    if os.path.lexists(path):
+        return
+    try:
+        with named(path), open(path, "xb") as file:
+            file.write(os.urandom(length))
+    except FileExistsError:
+        pass
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
+
+
+def overwrite(path: str, data: bytes) -> None:
+    """Replace the content of a file in its place, durably: a short one in the blocks that it has.
+
+    Nobody else may read the file meanwhile.
+    """
+    with named(path), open(path, "r+b") as file:
+        file.write(data)
+        file.truncate(len(data))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def rename_new(path: str, new_path: str) -> None:
     """Rename a file atomically. Raises `FileExistsError` if the new name is taken.
 
-    link(2) fails if it is, which rename(2) does not. Without links, renameat2(2) does it.
+    link(2) fails if it is, which rename(2) does not. Without links, renameat2(2) does it, and so it
+    does where there is no room for a link: tmpfs counts it as an inode.
     """
     try:
         os.link(path, new_path)
     except OSError as error:
+        if is_full(error) and not _renameat2(path, new_path):
+            return
         if error.errno not in _NO_LINKS:
             raise
         _rename_noreplace(path, new_path, error)

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from cpreplicate.core import uri as uris
-from cpreplicate.errors import Refused, TargetGone, UsageError
+from cpreplicate.errors import Refused, TargetGone, UsageError, is_full
 from cpreplicate.storage.backends.local import filesystem, mounts
 from cpreplicate.storage.backends.local.filesystem import named, sync_directory
 from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from cpreplicate.storage.base import Content
+from cpreplicate.storage.base import Content, room_of
 from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, Space, new_listing
 
 _LOCK_SECONDS = 1.0  # a take-over takes milliseconds, unless its process stands still
@@ -107,6 +107,44 @@ class LocalStorage(RenamingStorage):
             sync_directory(os.path.dirname(path))  # a withdrawal
         return True
 
+    def create_exclusive(self, uri: str, data: bytes) -> bool:
+        try:
+            return super().create_exclusive(uri, data)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return self._fill(uri, uri, data, error, replace=False)
+
+    def keep_room(self, uri: str, length: int, if_scarce: bool = False) -> bool:
+        path = _path(room_of(uri))
+        if if_scarce and not filesystem.is_scarce(os.path.dirname(path)):
+            return False
+        filesystem.occupy(path, length)
+        return True
+
+    def fill_room(self, kept_for: str, uri: str, data: bytes) -> None:
+        self._fill(kept_for, uri, data, None, replace=True)
+
+    def _fill(
+        self, kept_for: str, uri: str, data: bytes, error: OSError | None, replace: bool
+    ) -> bool:
+        """Write a file into the room that was kept: no block and no inode is allocated.
+
+        Returns False if there is a file, unless `replace`. Raises the error if there is no room.
+        """
+        room = _path(room_of(kept_for))
+        with self.temporary(uri) as temporary:
+            try:
+                os.rename(room, _path(temporary))  # one of several contenders gets it
+            except FileNotFoundError as no_room:
+                raise (error or no_room) from None
+            filesystem.overwrite(_path(temporary), data)
+            try:
+                return self.rename(temporary, uri, replace)
+            except FileExistsError:
+                os.rename(_path(temporary), room)
+                return False
+
     def take_over(self, uri: str, seen: bytes, data: bytes) -> bool:
         """Replace the file under flock(2) on its directory, which ends with the process.
 
@@ -122,9 +160,17 @@ class LocalStorage(RenamingStorage):
             with self.open(uri) as stream:
                 as_seen = stream.read(len(seen) + 1) == seen
             if as_seen:
-                self.put(uri, lambda: [data])
+                self._replace(uri, data)
             return as_seen
         return False
+
+    def _replace(self, uri: str, data: bytes) -> None:
+        try:
+            self.put(uri, lambda: [data])
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._fill(uri, uri, data, error, replace=True)
 
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
         path = _path(uri)
