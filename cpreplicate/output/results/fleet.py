@@ -59,7 +59,10 @@ def _amounts(report: FleetReport) -> Iterator[tuple[str, str]]:
         if count or report.expected is not None:
             yield name, f"{counted(count, 'file')}, {size(sum_of_bytes)}"
     if report.expected is not None and (report.copies.files or report.deletes.files):
-        yield "expected", f"about {duration(report.expected.seconds)} ({report.expected.runner})"
+        yield (
+            "expected",
+            f"about {duration(max(1.0, report.expected.seconds))} ({report.expected.runner})",
+        )
 
 
 def _failure_lines(report: FleetReport) -> Iterator[str]:

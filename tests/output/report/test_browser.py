@@ -53,7 +53,7 @@ CONTRAST = """(() => {
     const style = getComputedStyle(document.documentElement);
     const rgb = (hex) => hex.trim().match(/[0-9a-f]{2}/gi).map((part) => parseInt(part, 16));
     const of = (name) => rgb(style.getPropertyValue(name));
-    const bars = [1, 2, 3, 4, 5].map((n) => ratio(of(`--series-${n}`), of("--page")));
+    const bars = [1, 2, 3, 4, 5, 6].map((n) => ratio(of(`--series-${n}`), of("--page")));
     const lines = ["--good", "--notice", "--bad", "--link"].map((n) => ratio(of(n), of("--panel")));
     const least = found.reduce((a, b) => (a[0] < b[0] ? a : b));
     return { count: found.length, least, bars: Math.min(...bars), lines: Math.min(...lines) };
@@ -63,7 +63,7 @@ AREAS = """(() => {
     const canvas = document.querySelector("canvas");
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
     const style = getComputedStyle(document.documentElement);
-    const numbers = new Map([1, 2, 3, 4, 5].map((n) =>
+    const numbers = new Map([1, 2, 3, 4, 5, 6].map((n) =>
         [style.getPropertyValue(`--series-${n}`).trim(), n]));
     const counts = new Map();
     for (let at = 0; at < data.length; at += 4) {
@@ -377,3 +377,44 @@ def test_many_rows_are_shown_sorted_and_searched(browser, tmp_path):
     browser.evaluate("document.querySelector('[data-table=\"1\"] th:nth-child(7) button').click()")
     assert shown(browser, 6, table=1)[0] == "hdfs://a/job/shared/0000"
     assert browser.complaints == []
+
+
+def test_on_a_narrow_screen_labels_keep_their_ends_and_words_are_whole(browser, tmp_path):
+    labels = [f"orders of the north ({letter * 32})" for letter in "ab"]
+    chart = Chart("Lag", "finding.", labels, (Series("lag", [1, 2]),))
+    facts = (("replica", f"file:/{'x' * 90}"), ("words", "some words that are not divided"))
+    page = Page("title of a page", "answer.", facts=facts, charts=(chart,))
+    (tmp_path / "page.html").write_text(html_of(page))
+    size = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.call("Emulation.setDeviceMetricsOverride", **size)
+    try:
+        browser.open(tmp_path / "page.html")
+        shown = browser.evaluate(
+            "Chart.getChart(document.querySelector('canvas')).scales.y.ticks.map((t) => t.label)"
+        )
+        wider = "[...document.querySelectorAll('main *')].filter((e) => e.scrollWidth > 400).length"
+        assert browser.evaluate(wider) == 0
+        lines = "document.querySelector('header p').getBoundingClientRect().height"
+        assert browser.evaluate(lines) < 60, "a line or two, and no column of letters"
+    finally:
+        browser.call("Emulation.clearDeviceMetricsOverride")
+    assert [label.partition("…")[2][-2:] for label in shown] == ["a)", "b)"]
+    assert all(label.startswith("orders") and len(label) < 30 for label in shown)
+
+
+def test_one_checkpoint_or_replica_has_no_chart_of_one_bar(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    for words in (("status", replica.parent), ("list", replica.parent), ("verify", replica)):
+        assert run(*words, "--report", tmp_path / "page.html").code == 0
+        assert 'data-chart="0"' not in (tmp_path / "page.html").read_text(), words
+
+
+def test_the_plan_names_the_points_that_go_in_its_first_sentence(tmp_path):
+    synced(tmp_path, {1: FILES, 2: FILES}, keep=2)
+    source = write_checkpoint(tmp_path / "dcA", 3, FILES)
+    words = ("diff", source, tmp_path / "dcB", "--keep", "1", "--keep-less")
+    assert run(*words, "--report", tmp_path / "page.html").code == 0
+    answer = re.search(
+        r'class="answer notice">(.*?)</p>', (tmp_path / "page.html").read_text(), re.S
+    )
+    assert re.search(r"Withdraws chk-1 \(.*?\), chk-2 \(", answer[1])

@@ -66,7 +66,10 @@ def _facts(report: FleetReport) -> Iterator[tuple[str, str]]:
     if report.expected is not None:
         for name, (count, whole) in (("copy", report.copies), ("delete", report.deletes)):
             yield name, f"{counted(count, 'file')}, {size(whole)}"
-        yield "expected", f"about {duration(report.expected.seconds)} ({report.expected.runner})"
+        yield (
+            "expected",
+            f"about {duration(max(1.0, report.expected.seconds))} ({report.expected.runner})",
+        )
     yield "took", took(report.seconds)
 
 

@@ -3,6 +3,8 @@
 
 (() => {
   const BAR = 26; // pixels of a horizontal bar with its gap
+  const LABELS = 0.42; // of the width of a chart
+  const LETTER = 7; // pixels of a letter of a label
   const charts = JSON.parse(document.getElementById("charts").textContent);
   const drawn = [];
 
@@ -19,6 +21,15 @@
     }
     chart.options.plugins.legend.labels.color = text;
     chart.update(); // with "none", bars would keep the colours they have
+  }
+
+  // A label without its middle, where it would take more than its part of a chart: what two ids or
+  // paths differ in is at their ends.
+  function shortened(text, width) {
+    const most = Math.max(12, Math.floor((width * LABELS) / LETTER));
+    if (text.length <= most) return text;
+    const half = Math.floor((most - 1) / 2);
+    return `${text.slice(0, half)}…${text.slice(-half)}`;
   }
 
   // The unit of the axis, so that its numbers are round in it: 200 KiB and not 195.3 KiB.
@@ -40,7 +51,12 @@
     };
     if (data.unit === "count") values.ticks.precision = 0;
     const labels = { stacked: data.stacked, grid: { display: false }, ticks: {} };
-    if (data.horizontal) labels.ticks.autoSkip = false;
+    if (data.horizontal) {
+      labels.ticks.autoSkip = false;
+      labels.ticks.callback = function shown(value) {
+        return shortened(this.getLabelForValue(value), this.chart.width);
+      };
+    }
     const label = (item) => `${item.dataset.label}: ${format(item.raw * unit, data.unit)}`;
     return {
       type: "bar",
