@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import math
 import os
@@ -9,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from cpreplicate.core import sizes
+from cpreplicate.errors import UsageError
 from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.base import Runner
@@ -44,18 +46,22 @@ def spark_speed(execution: ExecutionOptions, is_started: bool = False) -> SparkS
 
 def seconds_by_spark(execution: ExecutionOptions, inline: float) -> float:
     """Return the seconds that Spark, with its start, takes for work of `inline` seconds inline."""
-    if not _can_start():
+    if not _is_installed() or not _can_start():
         return math.inf
     speed = spark_speed(execution)
     return speed.start + inline / speed.speedup
 
 
 class RunnerChoice(NamedTuple):
-    """The name of the runner that executes a plan, why, and the seconds that it may take."""
+    """The name of the runner that executes a plan, why, and the seconds that it may take.
+
+    `warning` is set if Spark would be faster, and is not installed.
+    """
 
     runner: str
     reason: str
     seconds: float = 0.0
+    warning: str = ""
 
 
 def runner_choice(
@@ -78,6 +84,10 @@ def runner_choice(
     if execution.runner != "auto":
         asked = spark if execution.runner == "spark" else inline
         return RunnerChoice(execution.runner, reason, asked)
+    if not _is_installed():
+        return RunnerChoice(
+            "inline", "auto, pyspark is not installed", inline, _slow(inline, spark)
+        )
     if not _can_start():
         why = "auto, Spark cannot start under a user id without a passwd entry"
         return RunnerChoice("inline", why, inline)
@@ -102,16 +112,44 @@ def choose_runner(
     """Return the runner that was asked for, or the faster one for `files` files of `size` bytes.
 
     `levels` is the number of levels of importance of its runs. `reason` is logged unless the choice
-    is made here. pyspark is imported only if Spark is chosen.
+    is made here. pyspark is imported only if Spark is chosen. Raises `UsageError` if Spark is asked
+    for, and not installed.
     """
     bandwidth = sides.target.limits.bandwidth
     chosen = runner_choice(execution, files, size, bandwidth, reason)
     _log.debug("runner: %s (%s)", chosen.runner, chosen.reason)
+    if chosen.warning:
+        _log.warning("%s", chosen.warning)
     if chosen.runner == "inline":
         return InlineRunner(sides, execution, chosen.reason)
+    refuse_without_pyspark()
     from cpreplicate.runners.spark.runner import SparkRunner
 
     return SparkRunner(sides, execution, chosen.reason, levels)
+
+
+def refuse_without_pyspark() -> None:
+    """Raise `UsageError` if Spark is not installed: `runners.spark` cannot be imported then."""
+    if not _is_installed():
+        raise UsageError(
+            "--runner spark needs the package pyspark, which is not installed: pip install pyspark,"
+            " or use --runner inline"
+        )
+
+
+def _is_installed() -> bool:
+    """Return whether pyspark is: an installation that never uses Spark may be without it."""
+    return importlib.util.find_spec("pyspark") is not None
+
+
+def _slow(inline: float, spark: float) -> str:
+    """Return the warning that Spark is missing, if it would be faster than threads."""
+    if inline <= spark:
+        return ""
+    return (
+        f"pyspark is not installed: threads take about {inline:.0f} s for what Spark would do in"
+        f" about {spark:.0f} s. Install it (pip install pyspark), or give --runner inline"
+    )
 
 
 def _can_start() -> bool:

@@ -118,11 +118,11 @@ class WarmRunners:
 
     def _new_runner(self, files: int, size: int, reason: str) -> SparkRunner:
         """Return a runner for Spark. Its first run starts the session."""
-        from cpreplicate.runners.spark.runner import SparkRunner
-
         runner = choose_runner(
             replace(self._execution, runner="spark"), files, size, self._sides, LEVELS, reason
         )
+        from cpreplicate.runners.spark.runner import SparkRunner
+
         assert isinstance(runner, SparkRunner)
         return runner
 

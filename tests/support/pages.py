@@ -48,6 +48,7 @@ RUN = (
 _MARK = re.compile(r" *<!-- not-run: (.*?) -->")
 _FENCE = re.compile(r" *```(\w*)")
 _CRON = re.compile(r"^(?:[\d*/,-]+ +){5}")
+_OF_CRON = re.compile(r"^PATH=[\w/.:-]+$")  # a line of a crontab: tests have a PATH of their own
 _BEGIN = "#### block"
 _NUMBER = "PAGES_NUMBER"  # of the last checkpoint, in a file that this variable names
 _FUNCTIONS = f"""
@@ -174,7 +175,8 @@ class Run:
         return outputs
 
     def _placed(self, text: str) -> str:
-        lines = (_CRON.sub("", line) for line in text.splitlines())
+        of_shell = (line for line in text.splitlines() if not _OF_CRON.match(line))
+        lines = (_CRON.sub("", line) for line in of_shell)
         text = "\n".join(lines)
         for pattern, other in self._replaced.items():
             text = re.sub(pattern, lambda _match, other=other: other, text)  # type: ignore[misc]

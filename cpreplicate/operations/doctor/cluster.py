@@ -15,7 +15,7 @@ from cpreplicate.operations.doctor.findings import Result, failure, skipped, war
 from cpreplicate.operations.doctor.sockets import unanswered
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import EngineLost
-from cpreplicate.runners.choose import RunnerChoice, runner_choice
+from cpreplicate.runners.choose import RunnerChoice, refuse_without_pyspark, runner_choice
 from cpreplicate.storage import Sides, java, questions
 from cpreplicate.version import __version__
 
@@ -72,6 +72,7 @@ def check_spark(subject: Case) -> Result:
     request = subject.request
     if request.execution.runner != "spark":
         return skipped("give --runner spark to start a session and ask its executors")
+    refuse_without_pyspark()
     from cpreplicate.runners.spark.engine import masters
 
     addresses = masters(request.execution.spark_master() or "")

@@ -417,4 +417,5 @@ def test_the_plan_names_the_points_that_go_in_its_first_sentence(tmp_path):
     answer = re.search(
         r'class="answer notice">(.*?)</p>', (tmp_path / "page.html").read_text(), re.S
     )
+    assert answer is not None
     assert re.search(r"Withdraws chk-1 \(.*?\), chk-2 \(", answer[1])
