@@ -160,7 +160,7 @@ def test_a_mirror_that_trails_shows_by_how_much_and_is_waited_for(site, kafka, o
     (shown,) = json.loads(ended.out)["kafka"]["checked"][0]["fingerprints"]
     assert shown["seconds_behind"] == 0.004
     refused = site.rebase()
-    assert (refused.code, "1 of 1 positions are not proven" in refused.message) == (6, True)
+    assert (refused.code, "1 of 1 position is not proven" in refused.message) == (6, True)
     copy(kafka, other_kafka, topic, {0: 180}, {0: 300})
     assert [each["new_offset"] for each in site.rebase().json()["positions"]] == [157]
 
@@ -209,7 +209,7 @@ def test_where_the_broker_dates_records_nothing_is_proven_and_another_record_is_
     assert "the record at the same offset has the same content" in shown["reason"]
     shifted = other_kafka.create_dated_by_broker(f"shifted-{own}")
     copy(kafka, other_kafka, own, {0: 60}, {0: 300}, shifted)
-    text = "1 of 1 positions are not proven"
+    text = "1 of 1 position is not proven"
     refused = site.rebase("--rename-topic", f"{own}={shifted}")
     assert (refused.code, text in refused.message) == (6, True)
 

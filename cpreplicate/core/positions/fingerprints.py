@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from cpreplicate.core.positions.model import Position
 from cpreplicate.core.positions.offsets import Choice, Move, Partition
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import Refused
 
 _NONE, _SOME = b"\0", b"\1"
@@ -295,8 +296,9 @@ def by_proofs(proofs: Mapping[Position, Verdict]) -> Choice:
         if absent:
             some = "; ".join(_why(each, proofs) for each in absent[:_NAMED])
             raise Refused(
-                f"{len(absent)} of {len(asked)} positions are not proven: {some}. Nothing was"
-                " written. If the mirror still runs, wait for it. Else give offsets by a CSV file"
+                f"{len(absent)} of {counted(len(asked), 'position is', 'positions are')} not"
+                f" proven: {some}. Nothing was written. If the mirror still runs, wait for it."
+                " Else give offsets by a CSV file"
             )
         return [_translated(each, proofs) for each in moves]
 

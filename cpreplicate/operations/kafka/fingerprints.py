@@ -23,6 +23,7 @@ from cpreplicate.core.positions.fingerprints import (
 from cpreplicate.core.positions.model import Position, Positions
 from cpreplicate.core.positions.offsets import Partition
 from cpreplicate.core.positions.ranges import Ranges, Span, checkable
+from cpreplicate.core.sizes import counted
 from cpreplicate.operations.kafka.evidence import Kafka
 
 LOOKING = 30.0  # seconds in which the records of all partitions are looked for
@@ -71,7 +72,13 @@ class Fingerprinted:
         if self.error is not None:
             return (f"no fingerprint was kept with the checkpoint: {self.error}",)
         unread = (self.without or {}).get(NOT_READ)
-        return () if not unread else (f"{unread} positions have no fingerprint: {NOT_READ}",)
+        return (
+            ()
+            if not unread
+            else (
+                f"{counted(unread, 'position has', 'positions have')} no fingerprint: {NOT_READ}",
+            )
+        )
 
     @property
     def lacking(self) -> int | None:

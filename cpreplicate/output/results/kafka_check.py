@@ -12,6 +12,7 @@ from typing import Any
 from cpreplicate.core.positions.fingerprints import NO_FINGERPRINT, Verdict
 from cpreplicate.core.positions.model import Position
 from cpreplicate.core.positions.ranges import Problem, Trouble, checkable
+from cpreplicate.core.sizes import counted
 from cpreplicate.operations.kafka.check import Checked, KafkaCheck
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import warning_lines
@@ -86,7 +87,7 @@ def _reasons(left: Sequence[Verdict | None]) -> str:
     reasons = Counter(NO_FINGERPRINT if each is None else each.reason for each in left)
     texts = [f"{count}: {reason}" for reason, count in reasons.most_common(_SHOWN)]
     more = len(reasons) - len(texts)
-    return "; ".join(texts) + (f"; and {more} other reasons" if more > 0 else "")
+    return "; ".join(texts) + (f"; and {counted(more, 'other reason')}" if more > 0 else "")
 
 
 def _records(checked: Checked) -> Iterator[tuple[str, ...]]:

@@ -120,7 +120,7 @@ def _fingerprints(result: Report) -> Iterator[tuple[str, str]]:
     if found is None:
         return
     reasons = "; ".join(f"{count}: {reason}" for reason, count in (found.without or {}).items())
-    count = f"of {found.kept} positions"
+    count = f"of {counted(found.kept, 'position')}"
     yield "fingerprints", f"{count}, not of {reasons}" if reasons else count
 
 
