@@ -17,6 +17,7 @@ from cpreplicate.core.positions.fields import Fields
 from cpreplicate.core.positions.model import Unreadable
 from cpreplicate.core.positions.offsets import Move, Partition
 from cpreplicate.core.positions.ranges import Range, Ranges
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import Refused
 
 _VERSION = 0  # of a `Checkpoint`
@@ -28,6 +29,7 @@ _OPPOSITE = (
     "its offset syncs may be those of a MirrorMaker in the opposite direction, whose source is"
     " --kafka: a topic there with the name at the former Kafka has all their offsets"
 )
+_ARE = ("position is", "positions are")
 
 
 class Sync(NamedTuple):
@@ -184,14 +186,14 @@ def _warnings(moves: Sequence[Move], places: Mapping[int, _Place]) -> Iterator[s
     uncounted = [moves[index] for index, place in places.items() if place.doubled is None]
     if uncounted:
         yield (
-            f"{len(uncounted)} positions are translated by checkpoints of consumer groups, which do"
-            f" not show how many records are doubled: {_some(uncounted)}."
+            f"{counted(len(uncounted), *_ARE)} translated by checkpoints of consumer groups, which"
+            f" do not show how many records are doubled: {_some(uncounted)}."
             " `offset-syncs.topic.location=target` of MirrorMaker brings its offset syncs here"
         )
     beginning = [moves[index] for index, place in places.items() if place.lost is None]
     if beginning:
         yield (
-            f"{len(beginning)} positions are below the first offset sync: the job begins at the"
+            f"{counted(len(beginning), *_ARE)} below the first offset sync: the job begins at the"
             " first record of the copy, and it is not known whether records before it were copied:"
             f" {_some(beginning)}"
         )

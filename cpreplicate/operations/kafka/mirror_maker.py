@@ -8,6 +8,7 @@ from cpreplicate.core.positions.mirror_maker import Recorded, Translation, trans
 from cpreplicate.core.positions.model import Unreadable
 from cpreplicate.core.positions.offsets import Move
 from cpreplicate.core.positions.topics import OwnTopics, Topics, is_copy, mirror_of, own_topics
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import NotThere, Refused
 from cpreplicate.operations.kafka.evidence import Kafka
 
@@ -54,8 +55,8 @@ def _refuse_other_names(moves: Sequence[Move], alias: str, topics: Topics) -> No
     if wrong:
         options = " ".join(f"--rename-topic {old}={new}" for old, new in sorted(wrong.items()))
         raise Refused(
-            f"MirrorMaker's copies of {len(wrong)} topics have other names there. Nothing was"
-            f" written. Add {options}"
+            f"MirrorMaker's copies of {counted(len(wrong), 'topic')} have other names there."
+            f" Nothing was written. Add {options}"
         )
 
 
