@@ -273,3 +273,51 @@ def test_a_secured_kafka_is_read_with_the_properties_of_a_file(site, kafka, topi
     assert (refused["committed"], refused["fingerprints"]["kept"]) == (True, 0)
     assert any("--kafka-source-conf" in each for each in refused["warnings"])
     assert "sesame-close" not in str(refused)
+
+
+def test_doctor_proves_positions_of_a_checkpoint_that_the_replica_holds(
+    site, kafka, other_kafka, topic
+):
+    write(kafka, topic, 0, 30)
+    site.sync(1, Split(topic, 0, 17))
+    copy(kafka, other_kafka, topic, {0: 0}, {0: 30})
+    places = f"{site.directory}/dcA/{JOB}", site.directory / "dcB"
+    ended = run("doctor", *places, "--kafka", other_kafka.servers, "--output", "json")
+    found = next(each for each in ended.json()["checks"] if each["check"] == "kafka")
+    assert (found["status"], "1 position is proven" in found["message"]) == ("ok", True)
+
+
+@pytest.mark.rest
+def test_a_fleet_keeps_fingerprints_and_its_metric_counts_positions_without_one(
+    site, kafka, topic, tmp_path
+):
+    write(kafka, topic, 0, 30)
+    put_kafka_checkpoint(site.directory / "dcA", 1, [Split(topic, 0, 17), Split(topic, 1, 0)], [])
+    jobs, metrics = tmp_path / "jobs.toml", tmp_path / "fleet.prom"
+    jobs.write_text(
+        f'[defaults]\nkafka-source = "{kafka.servers}"\n'
+        f'[[job]]\nsource = "{site.directory}/dcA/{JOB}"\ntarget = "{site.directory}/dcB"\n'
+    )
+    run("fleet", jobs, "--runner", "inline", "--metrics-file", metrics)
+    assert (site.replica / ".cpreplicate" / "chk-1.fingerprints").exists()
+    line = "cpreplicate_positions_without_fingerprint{"
+    (found,) = [each for each in metrics.read_text().splitlines() if each.startswith(line)]
+    assert found.endswith(" 1.0")
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "message"),
+    [
+        ("", (), "--kafka-source-conf needs --kafka-source"),
+        ("no equals sign", ("--kafka-source", "a:1"), "line 1: expected key=value"),
+        ("no.such=1", ("--kafka-source", "a:1"), "--kafka-source-conf: no.such is not taken"),
+    ],
+)
+def test_a_mistake_ends_a_sync_before_it_begins(site, topic, tmp_path, content, words, message):
+    put_kafka_checkpoint(site.directory / "dcA", 1, [Split(topic, 0, 17)], [])
+    conf = tmp_path / "client.properties"
+    conf.write_text(content)
+    places = f"{site.directory}/dcA/{JOB}", site.directory / "dcB"
+    ended = run("sync", *places, *words, "--kafka-source-conf", conf)
+    assert (ended.code, message in ended.message) == (2, True), ended
+    assert not site.replica.exists()

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from cpreplicate.cli.commands.replication import cli
 from tests.support import parts
+from tests.support.copying import copy
 from tests.support.kafka import Kafka
 from tests.support.kafka_flink import CONNECTORS, KafkaJob, write_numbers
 
@@ -55,7 +56,9 @@ def run(*words: object) -> dict[str, Any]:
     return document
 
 
-def replica_of(job: KafkaJob, kafka: Kafka, directory: Path, prefix: str, **words: str) -> Path:
+def replica_of(
+    job: KafkaJob, kafka: Kafka, directory: Path, prefix: str, *options: str, **words: str
+) -> Path:
     """The replica of a job at A that died with transactions pending."""
     halted = job.run(
         brokers=kafka.servers,
@@ -68,7 +71,8 @@ def replica_of(job: KafkaJob, kafka: Kafka, directory: Path, prefix: str, **word
         **words,
     )
     (source,) = (directory / "dcA").iterdir()
-    run("sync", f"{source}/chk-{halted.checkpoint}", directory / "dcB", "--runner", "inline", "-q")
+    places = f"{source}/chk-{halted.checkpoint}", directory / "dcB"
+    run("sync", *places, "--runner", "inline", "-q", *options)
     return directory / "dcB" / source.name
 
 
@@ -189,3 +193,31 @@ def test_a_job_with_the_legacy_connectors_starts_at_a_mirror_that_trails(
     at_b = restored(job, other_kafka, start, prefix, tmp_path / "dcB-flink", **legacy)
     assert (at_b.failure, at_b.lost, at_b.doubled) == (None, 0, report["doubled"])
     assert all(next_ == RECORDS for next_, _, _ in at_b.counts.values())
+
+
+@pytest.mark.parametrize(
+    "connector", [parts.rest(each) if each == "5" else parts.nightly(each) for each in CONNECTORS]
+)
+def test_offsets_that_fingerprints_translate_lose_and_double_nothing(
+    kafka, other_kafka, connector, tmp_path
+):
+    job, prefix = KafkaJob(connector), f"proven-{connector}."
+    create(kafka, prefix)
+    fill(kafka, prefix, range(RECORDS))
+    replica = replica_of(job, kafka, tmp_path, prefix, "--kafka-source", kafka.servers)
+    create(other_kafka, prefix)
+    fill(other_kafka, prefix, range(SHIFT))  # what is not of A: so each offset is another
+    for topic, partitions in TOPICS.items():
+        firsts, ends = (
+            dict.fromkeys(range(partitions), 0),
+            dict.fromkeys(range(partitions), RECORDS),
+        )
+        copy(kafka, other_kafka, f"{prefix}{topic}", firsts, ends)
+    by_proof = ("--positions", "fingerprint", "--kafka", other_kafka.servers)
+    report = run("rebase", replica, *by_proof, "--drop-pending")
+    moved = [each["new_offset"] - each["offset"] for each in report["positions"]]
+    assert moved == [SHIFT] * NAMES
+    fill(other_kafka, prefix, ONE_MORE)
+    start = replica / str(report["derived"])
+    at_b = restored(job, other_kafka, start, prefix, tmp_path / "dcB-flink")
+    assert (at_b.failure, at_b.lost, at_b.doubled) == (None, 0, 0)

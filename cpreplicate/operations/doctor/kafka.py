@@ -6,6 +6,7 @@ What it finds stops no sync: it is a warning, also that the Kafka does not answe
 from __future__ import annotations
 
 from cpreplicate import errors
+from cpreplicate.core.positions.fingerprints import Fingerprint
 from cpreplicate.core.positions.model import Positions
 from cpreplicate.core.positions.ranges import described
 from cpreplicate.core.positions.remedies import Remedy
@@ -15,6 +16,9 @@ from cpreplicate.operations.doctor.case import Case
 from cpreplicate.operations.doctor.findings import Result, in_two, warning
 from cpreplicate.operations.kafka import check as kafka_check
 from cpreplicate.operations.kafka.positions import positions_of
+from cpreplicate.operations.sync.place import known_root
+from cpreplicate.protocol.fingerprint_record import read_fingerprints
+from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Transient
 
 _UNREACHED = "Check --kafka, --kafka-conf, the network and the broker, then run again"
@@ -31,21 +35,35 @@ def check_kafka(subject: Case) -> Result:
     held = found.found
     try:
         listing = kafka_check.listed(kafka.cluster, [held])
-        at = kafka_check.findings(found, state.source.completed, kafka, listing)
+        completed, kept = state.source.completed, _fingerprints(subject)
+        at = kafka_check.findings(found, completed, kafka, listing, kept)
     except (Transient, Refused) as error:
         message, remedy = in_two(errors.described(error))
         return warning(message, remedy or _UNREACHED)
     if at.problems:
         message = f"no job can go on at {servers} from it now: {described(at.problems)}"
         return warning(message, _remedy(at.remedy))
+    unknown = kafka_check.unknown_of(held, at.proofs, servers)
     if at.warnings:
-        return warning("; ".join(at.warnings), f"Note that {kafka_check.unknown(servers)}")
-    return Result(_passed(held, servers))
+        note = "All positions are proven there" if unknown is None else f"Note that {unknown}"
+        return warning("; ".join(at.warnings), note)
+    return Result(_passed(held, servers, unknown))
 
 
-def _passed(held: Positions, servers: str) -> str:
+def _fingerprints(subject: Case) -> tuple[Fingerprint, ...]:
+    """Return those that are kept with the checkpoint in the replica, if that holds it already."""
+    state = subject.source_state
+    assert state is not None
+    replica = Replica(known_root(subject.request), subject.request.sides.target)
+    return read_fingerprints(replica, state.placement.name, state.source.completed)
+
+
+def _passed(held: Positions, servers: str, unknown: str | None) -> str:
+    if unknown is None:
+        proven = counted(len(held.positions), "position is proven", "positions are proven")
+        return f"{proven} at {servers}"
     exist = counted(len(held.positions), "position exists", "positions exist")
-    return f"{exist} at {servers}. But {kafka_check.unknown(servers)}"
+    return f"{exist} at {servers}. But {unknown}"
 
 
 def _remedy(made: Remedy) -> str:
@@ -54,6 +72,7 @@ def _remedy(made: Remedy) -> str:
     options += ["--servers"] if made.clusters else []
     options += [f"--positions mm2:{made.alias}"] if made.alias is not None else []
     options += ["--positions clamp"] if made.is_clamped else []
+    options += ["--positions fingerprint"] if made.is_translated else []
     options += ["--drop-pending"] if made.drops_pending else []
     rebase = f"`cpreplicate rebase` with {' '.join(options)}" if options else ""
     missing = {"no-topic", "no-partition"}.intersection(each.trouble for each in made.unsolved)

@@ -146,12 +146,6 @@ class Checked:
     stamps: Mapping[Partition, Stamp] = field(default_factory=dict)
     proofs: Mapping[Position, Verdict] = field(default_factory=dict)
 
-    def unproven(self, servers: str) -> int:
-        """Return how many positions with an offset are not proven at a Kafka."""
-        held = [each for each in checkable(self.of.found, servers) if each.offset is not None]
-        found = [self.proofs.get(each) for each in held]
-        return sum(proof is None or proof.kind != "proven" for proof in found)
-
 
 @dataclass(frozen=True)
 class KafkaCheck:
@@ -173,12 +167,19 @@ class KafkaCheck:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What an operator has to know of the checkpoint that was chosen, or of the newest one."""
-        chosen = self.chosen or self.checked[0]
-        if not chosen.proofs:
-            return (*chosen.warnings, unknown(self.servers))
-        count = 0 if self.is_same else chosen.unproven(self.servers)
-        of = f"of {count} positions " if count else ""
-        return (*chosen.warnings, *([unknown(self.servers, of)] if count else []))
+        shown = self.chosen or self.checked[0]
+        left = unknown_of(shown.of.found, shown.proofs, self.servers)
+        return (*shown.warnings, *([] if left is None else [left]))
+
+
+def unknown_of(held: Positions, proofs: Mapping[Position, Verdict], servers: str) -> str | None:
+    """Return what is not known of positions at a Kafka, None if fingerprints show it of all."""
+    if not proofs:
+        return unknown(servers)
+    asked = [each for each in checkable(held, servers) if each.offset is not None]
+    found = [proofs.get(each) for each in asked]
+    count = sum(proof is None or proof.position is None for proof in found)
+    return unknown(servers, f"of {count} of {len(asked)} positions ") if count else None
 
 
 def unknown(servers: str, of: str = "") -> str:

@@ -66,6 +66,7 @@ def left(roots):
 
 def test_nothing_is_left_of_a_replica_and_nothing_else_is_touched(replica, tmp_path):
     (replica.parent / "beside").write_text("of somebody")
+    (replica / ".cpreplicate" / "chk-2.fingerprints").write_text("{}")
     before = paths(tmp_path / "dcA")
     done = forgotten(replica)
     assert (done.checkpoints, done.done) == (("chk-2", "chk-1"), True)
