@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from tests.support.kafka_states import Split
 from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("kafka")
-OLD = 1_700_000_000_000  # milliseconds: before a test makes a checkpoint
+# milliseconds: before a test makes a checkpoint, and younger than what a broker deletes
+OLD = (round(time.time()) - 86_400) * 1000
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,7 @@ def site(tmp_path, kafka, other_kafka) -> Site:
     return Site(tmp_path, kafka, other_kafka)
 
 
-def write(kafka: Kafka, topic: str, partition: int, count: int, time: int = OLD) -> None:
+def write(kafka: Kafka, topic: str, partition: int, count: int) -> None:
     """Append records, ten of which have the same time."""
     producer = Producer({"bootstrap.servers": kafka.servers, "log_level": 0, "linger.ms": 0})
     for number in range(count):
@@ -84,7 +86,7 @@ def write(kafka: Kafka, topic: str, partition: int, count: int, time: int = OLD)
             f"value {number}",
             key=f"{number % 7}",
             partition=partition,
-            timestamp=time + number // 10,
+            timestamp=OLD + number // 10,
             headers=[("number", str(number).encode())],
         )
     assert producer.flush(PATIENCE) == 0

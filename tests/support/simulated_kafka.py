@@ -138,6 +138,8 @@ class Mirroring:
         for number in range(chance.randint(0, 60)):
             time += chance.choice([0, 0, 0, 1, 5, 40, -3])
             new, former = Record(offset, time, number), records[-1:]
+            if records and records[-1].time < time and chance.random() < 0.3:
+                new = replace(new, content=chance.choice(records).content)  # at another time
             is_same = not self.is_compacted and not is_copy and len(records) > 2
             copied = chance.choice([None, None, None, 1, 1, 2]) if is_same else None
             if copied is not None:
@@ -166,8 +168,11 @@ class Mirroring:
         else:
             found = self._written_anew(copied)
         if self.is_compacted:
-            some = tuple(each for each in found.records if chance.random() < 0.8)
-            found = replace(found, records=some)
+            newest = {each.source: each for each in found.records}  # of copies, the last one stays
+            some = (
+                each for each in found.records if each.source is None or each is newest[each.source]
+            )
+            found = replace(found, records=tuple(each for each in some if chance.random() < 0.8))
         if chance.random() < 0.3:
             found = found.since(chance.randint(found.begin, found.end))
         if self.is_dated_by_broker:

@@ -106,6 +106,18 @@ def test_of_records_that_are_alike_only_the_first_is_found_at_another_offset(pos
     assert found(TWINS, position, by_one).position in (None, position + 1)
 
 
+def test_the_first_record_of_a_log_is_not_proven_where_one_like_it_is_there_again():
+    at_a = log((5, 0, 1), (6, 5, 2))
+    assert found(at_a, 6, at_a) == Verdict("proven", 6)
+    assert found(at_a, 6, log((5, 0, 1), (6, 5, 2), (7, 0, 1))).kind == "unproven"
+
+
+def test_the_same_content_at_another_time_is_another_record():
+    heartbeats = log((0, 0, 7), (1, 5, 7), (2, 9, 7), (3, 12, 7))
+    at_b = log((0, 5, 7), (1, 9, 7), (2, 12, 7))
+    assert found(heartbeats, 3, at_b) == Verdict("translated", 2, is_other=True)
+
+
 def test_records_that_are_alike_prove_nothing_where_the_mirror_begins_among_them():
     verdict = found(TWINS, 2, log((0, 5, 2), (1, 5, 2), (2, 9, 3)))
     assert (verdict.kind, verdict.position) == ("unproven", None)
