@@ -32,8 +32,8 @@ _VARIABLE = f"_{PREFIX}_COMPLETE"  # by which the shell asks what completes
 def completion(shell: str) -> None:
     """Print the script with which a shell completes commands, options, their values and files.
 
-    The shell sources the script. In bash it needs bash 4.4, in zsh `compinit`. For zsh, ~/.zfunc
-    stands for a directory in `fpath`.
+    The shell sources the script, whose directory you may have to create. In bash it needs bash 4.4,
+    in zsh `compinit`. For zsh, ~/.zfunc stands for a directory in `fpath`.
     """
     click.echo(_script_of(shell).source(), nl=False)
 

@@ -173,7 +173,7 @@ ALLOW_OLDER_OF_EVERY_JOB = replace(ALLOW_OLDER, help="Set --allow-older of sync 
 KEEP = (
     basic(
         "keep",
-        "Keep the last N checkpoints, and those that another option of these four keeps; without"
+        "Keep the last N checkpoints, and those that another --keep option keeps; without"
         " any of them, those of the policy that the replica records, else the newest.",
         kinds.COUNT,
         fills="last",

@@ -1,6 +1,7 @@
 """`completion`: what bash, zsh and fish complete with the script, each as its users install it."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -164,3 +165,13 @@ def test_the_script_is_that_of_click():
     for shell in completion.SHELLS:
         script = CliRunner().invoke(cli, ["completion", shell]).stdout
         assert f"_CPREPLICATE_COMPLETE={shell}_complete" in script
+
+
+def test_the_lines_of_the_readme_write_the_scripts_in_a_fresh_home(tmp_path):
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    (block,) = re.findall(r"(?:^    .*\n)*^    .*completion bash >.*\n(?:^    .*\n)*", readme, re.M)
+    program = f'cpreplicate() {{ {shlex.quote(sys.executable)} -m cpreplicate "$@"; }}\n'
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    subprocess.run(["bash", "-euc", program + block], env=environment, check=True)
+    scripts = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert scripts == set(NAMES.values())
