@@ -131,6 +131,8 @@ IN_TABLES = [(table, each) for table, keys in options.FLEET_TABLES.items() for e
 )
 def test_a_key_of_a_fleet_changes_the_jobs_that_it_is_about(table, option, tmp_path):
     line = f"{option.name} = {json.dumps(toml_of(option))}\n"
+    if option.name == "kafka-source-conf":
+        line += 'kafka-source = "k:9092"\n'
     known = 'source = "/a/job"\n' if option.name != "source" else ""
     target = 'target = "/b"\n' if option.name != "target" else ""
     kinds = {"job": ("job",), "root": ("root",), "defaults": ("job", "root")}[table]

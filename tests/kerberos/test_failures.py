@@ -84,7 +84,7 @@ def of_native(secure: Secure, tmp_path: Path) -> list[Wrong]:
         Wrong(
             (web,),
             {"PYTHONPATH": str(tmp_path)},
-            ("pip install 'cpreplicate[spnego]'", "name the cluster by hdfs:"),
+            ("pip install requests-kerberos", "name the cluster by hdfs:"),
         ),
         Wrong(
             (web, "--source-conf", "dfs.replication=1"),

@@ -20,6 +20,7 @@ DOCUMENTATION = f"{_REPOSITORY}/tree/main/docs"
 _PAGE = re.compile(r"(?<![\w/])docs/((?:[\w-]+/)*[\w-]+\.md)")
 _OPTION = re.compile(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*")
 _SENTENCE = re.compile(r"(?:[^.]|\.(?! ))+(?:\. )?")
+_OF_ANOTHER = "[^:.]*, stated by"
 _VALUE = r"(?:'[^']*'|[^\s']*=\S*[^\s.,;:)])"
 
 
@@ -53,12 +54,15 @@ def without_folder(text: str) -> str:
 
 
 def _as_keys(message: str, option: Option) -> str:
-    """Return a message in which an option is a line of TOML, or the key of one."""
+    """Return a message in which an option is a line of TOML, or the key of one.
+
+    What another command stated stays an option of that.
+    """
     name = re.escape(f"--{option.name}")
     if option.kind is REMAP:
         message = re.sub(rf"{name} {_VALUE}(?: {name} {_VALUE})*", _line, message)
-    key = f"`{option.name} = true`" if option.kind is FLAG else f"`{option.name}` of the file"
-    return re.sub(rf"(?<![\w-]){name}(?![\w-])", key, message)
+    key = f"`{option.name} = true`" if option.kind is FLAG else f"`{option.name}`"
+    return re.sub(rf"(?<![\w-]){name}(?![\w-])(?!{_OF_ANOTHER})", key, message)
 
 
 def _line(options: re.Match[str]) -> str:

@@ -63,7 +63,9 @@ def test_a_key_of_a_file_of_jobs_is_named_as_the_file_has_it():
         ' `remap = "c d=e"` in its table of the file.'
     )
     assert '`remap = ["a=b", "c=d"]`' in shown("fleet", "with --remap a=b --remap c=d. Missing")
-    assert "give a higher `max-delete` of the file" in shown("fleet", "give a higher --max-delete")
+    assert "give a higher `max-delete`" in shown("fleet", "give a higher --max-delete")
+    stated = "--keep-daily 30, stated by `cpreplicate sync` of root"
+    assert stated in shown("fleet", f"--keep 3 is less than what is recorded: {stated}")
     assert "give --allow-older" in shown("fleet", "give --allow-older"), "fleet has it, too"
 
 

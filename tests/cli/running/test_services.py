@@ -456,4 +456,4 @@ def test_a_service_that_stops_counts_the_replicas_with_a_checkpoint(tmp_path, by
     words = ("--jobs-under", tmp_path / "dcA", tmp_path / "dcB", "--interval", "0.2s")
     ended = by_hand(lambda service: service.step(), "watch", *words, ROWS)
     assert ended.returncode == 143
-    assert "stopped. 1 of 2 replicas hold a committed" in ended.stderr
+    assert "stopped. 1 of 2 replicas holds a committed" in ended.stderr

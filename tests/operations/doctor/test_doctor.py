@@ -53,7 +53,7 @@ def test_a_file_of_another_program_at_the_path_of_a_copy(source, target, data, c
     (target / JOB / "shared" / "c").write_bytes(data)
     found = examined(source, target)
     assert found.code == code
-    assert "They are shared/c" in found.text("plan")
+    assert "It is shared/c" in found.text("plan")
 
 
 def test_a_replica_that_is_current_is_not_changed(source, target):

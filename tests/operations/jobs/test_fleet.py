@@ -190,7 +190,14 @@ def test_dry_run_reports_what_has_changed_and_does_nothing(place):
     looked = summary(done)["jobs"][0]["looked"]
     assert looked.pop("checkpoint_completed").endswith("Z")
     assert looked.pop("warnings") == looked.pop("withdraw") == []
-    assert looked == {"checkpoint": "chk-1", "is_current": False, "files": 3, "bytes": 3000}
+    goes = {"deletes": 0, "delete_bytes": 0}
+    assert looked == {
+        "checkpoint": "chk-1",
+        "is_current": False,
+        "files": 3,
+        "bytes": 3000,
+        **goes,
+    }
     assert not (place / "dcB").exists()
 
 

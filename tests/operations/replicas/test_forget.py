@@ -184,7 +184,7 @@ def test_nothing_goes_if_one_file_is_of_another_program_unless_it_is_left(replic
     (replica / name).parent.mkdir(exist_ok=True)
     (replica / name).write_text("of somebody")
     before = paths(replica)
-    with pytest.raises(Refused, match=f"They are {name.replace('/theirs', '')}"):
+    with pytest.raises(Refused, match=f"It is {name.replace('/theirs', '')}"):
         forgotten(replica)
     assert paths(replica) == before
     forgotten(replica, leaves_others=True)

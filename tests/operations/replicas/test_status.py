@@ -367,7 +367,7 @@ def test_earlier_lives_of_jobs_are_shown_with_what_they_take(tmp_path):
     assert found["earlier_lives"] == {"replicas": 1, "bytes": sum(FILES.values())}
     text = run("status", roots.targets).out
     assert sum(line.endswith("earlier life") for line in text.splitlines()) == 1
-    assert "1 of 3 replicas are of earlier lives of their jobs" in text
+    assert "1 of 3 replicas is of an earlier life of its job" in text
 
 
 def test_a_journal_that_is_older_than_the_newest_manifest_is_of_no_unfinished_run(root):
