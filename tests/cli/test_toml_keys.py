@@ -131,8 +131,10 @@ IN_TABLES = [(table, each) for table, keys in options.FLEET_TABLES.items() for e
 )
 def test_a_key_of_a_fleet_changes_the_jobs_that_it_is_about(table, option, tmp_path):
     line = f"{option.name} = {json.dumps(toml_of(option))}\n"
-    if option.name == "kafka-source-conf":
-        line += 'kafka-source = "k:9092"\n'
+    if option.name == "kafka-source-conf":  # it is read, for the Kafka that is named beside it
+        (tmp_path / "client.properties").write_text("client.id=a\n")
+        conf = json.dumps(str(tmp_path / "client.properties"))
+        line = f'kafka-source = "k:9092"\n{option.name} = {conf}\n'
     known = 'source = "/a/job"\n' if option.name != "source" else ""
     target = 'target = "/b"\n' if option.name != "target" else ""
     kinds = {"job": ("job",), "root": ("root",), "defaults": ("job", "root")}[table]
