@@ -15,9 +15,6 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from cpreplicate.kafka.cluster import KafkaCluster
-from cpreplicate.operations.sync import sync
-from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.runners import ExecutionOptions
 from tests.support.commandline import Ended, run
 from tests.support.jobs import JOB
 from tests.support.kafka import Kafka
@@ -75,20 +72,17 @@ class Flow:
             self.write(range(first, min(first + LAG // 2, numbers.stop)))
 
     def checkpoint(self, *offsets: int) -> Path:
-        """Return the replica of a job at these offsets of A."""
+        """Return the replica of a job at these offsets of A, with fingerprints."""
         splits = [Split(self.topic, *place) for place in enumerate(offsets)]
         put_kafka_checkpoint(self.directory / "dcA", 1, splits)
-        request = SyncRequest(
-            f"file:{self.directory}/dcA/{JOB}",
-            f"file:{self.directory}/dcB",
-            execution=ExecutionOptions(runner="inline"),
-        )
-        sync.sync(request, lambda _line: None)
+        places = self.directory / "dcA" / JOB, self.directory / "dcB"
+        synced = run("sync", *places, "--runner", "inline", "--kafka-source", self.a.servers)
+        assert synced.code == 0, synced
         return self.directory / "dcB" / JOB
 
-    def rebase(self, replica: Path, *words: str) -> Ended:
+    def rebase(self, replica: Path, *words: str, by: str | None = None) -> Ended:
         words = words or ("--rename-topic", f"{self.topic}={self.copy}")
-        asked = ("--positions", f"mm2:{self.alias}", "--kafka", self.b.servers)
+        asked = ("--positions", by or f"mm2:{self.alias}", "--kafka", self.b.servers)
         return run("rebase", replica, *asked, *words, "--output", "json")
 
     def wait_for_syncs(self) -> None:
@@ -149,12 +143,14 @@ def test_positions_in_a_young_and_in_an_old_topic_are_translated_by_offset_syncs
     flow.a.delete_before(flow.topic, 2, 205)
     with flow.mirror() as mirror:
         flow.copy_slowly(mirror, range(220, 500), {1: 200, 2: 205})
-    replica = flow.checkpoint(0, 471, 205)
+    replica = flow.checkpoint(0, 471, 207)
     report = flow.rebase(replica).json()
     assert report["lost"] == 0
     assert 0 < report["doubled"] < LAG
     assert refuse_lost(flow, report) == report["doubled"]
     assert [each["new_topic"] for each in report["positions"]] == [flow.copy] * 3
+    proven = flow.rebase(replica, by="fingerprint").json()
+    assert refuse_lost(flow, proven) == 0
     promoted = run("promote", replica, "--kafka", flow.b.servers, "--checkpoint", report["derived"])
     assert promoted.code == 0, promoted
 

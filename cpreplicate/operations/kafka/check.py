@@ -24,7 +24,7 @@ from cpreplicate.core.positions.ranges import (
     problems,
 )
 from cpreplicate.core.positions.remedies import Remedy, remedy, renamed
-from cpreplicate.core.positions.topics import Topics, mirrored, names_of
+from cpreplicate.core.positions.topics import Topics, alias_of, is_copy, mirrored, names_of
 from cpreplicate.errors import MetadataError, NotAtKafka, Refused
 from cpreplicate.operations.kafka.evidence import Evidence, Kafka, evidence, of_pending
 from cpreplicate.operations.kafka.fingerprints import proofs
@@ -266,8 +266,10 @@ def findings(
         proven,
         tried.translates,
     )
-    warnings = (*warnings_of(of, cluster.servers), *known.warnings, *tried.warnings)
-    return Findings(found, warnings, made, known.stamps, proven)
+    warnings = [*warnings_of(of, cluster.servers), *known.warnings, *tried.warnings]
+    if not kafka.is_same and not found:
+        warnings += _of_mirror_maker(held, listing.names, proven)
+    return Findings(found, tuple(warnings), made, known.stamps, proven)
 
 
 def _proofs(
@@ -278,6 +280,20 @@ def _proofs(
         return {}
     names = mirrored(held, listing.names)
     return proofs(kafka.cluster, held, fingerprints, listing.ranges, names)
+
+
+def _of_mirror_maker(
+    held: Positions, topics: Collection[str], proven: Mapping[Position, Verdict]
+) -> Iterator[str]:
+    """Yield that a MirrorMaker 2 copies to the topics of positions, unless these are proven."""
+    alias = alias_of(held, topics)
+    left = [each for each in held.positions if each.offset is not None and each not in proven]
+    if alias is not None and left and not any(is_copy(each.topic, alias, topics) for each in left):
+        yield (
+            f"MirrorMaker 2 copies topics of {alias} to here, and keeps no offsets. Unless the"
+            f" checkpoint was derived for them, `cpreplicate rebase` with --positions mm2:{alias}"
+            " translates its positions"
+        )
 
 
 class _Tried:

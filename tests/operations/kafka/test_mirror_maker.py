@@ -144,3 +144,21 @@ def test_the_former_kafka_has_offset_syncs_of_its_own_topics(replica):
     kafka = at_b("orders", end=210, logs={"mm2-offset-syncs.B.internal": syncs((200, 100))})
     checked, _ = refused(replica, kafka, is_same=True)
     assert "mm2" not in checked.command
+
+
+def promoted(replica: str, kafka: StandInKafka, **options) -> tuple[str, ...]:
+    """The warnings of a promotion, which is not made."""
+    request = PromoteRequest(replica, kafka=KafkaAsked(kafka), dry_run=True, **options)
+    found = promote(request, quiet).kafka
+    assert found is not None
+    return found.warnings
+
+
+def test_promote_names_a_mirrormaker_that_copies_under_the_same_name(replica):
+    syncs_there = {SYNCS: syncs((300, 200)), CHECKPOINTS: []}
+    warnings = promoted(replica, at_b("orders", logs=syncs_there))
+    assert any("--positions mm2:A translates" in each for each in warnings)
+    kafka = at_b("A.orders")
+    derived = rebased(replica, kafka).name
+    assert not any("mm2:A" in each for each in promoted(replica, kafka, checkpoint=derived))
+    assert not any("mm2:A" in each for each in promoted(replica, at_b("orders", logs={})))
