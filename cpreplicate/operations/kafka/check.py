@@ -25,6 +25,7 @@ from cpreplicate.core.positions.ranges import (
 )
 from cpreplicate.core.positions.remedies import Remedy, remedy, renamed
 from cpreplicate.core.positions.topics import Topics, alias_of, is_copy, mirrored, names_of
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import MetadataError, NotAtKafka, Refused
 from cpreplicate.operations.kafka.evidence import Evidence, Kafka, evidence, of_pending
 from cpreplicate.operations.kafka.fingerprints import proofs
@@ -179,7 +180,8 @@ def unknown_of(held: Positions, proofs: Mapping[Position, Verdict], servers: str
     asked = [each for each in checkable(held, servers) if each.offset is not None]
     found = [proofs.get(each) for each in asked]
     count = sum(proof is None or proof.position is None for proof in found)
-    return unknown(servers, f"of {count} of {len(asked)} positions ") if count else None
+    of = f"of {count} of {counted(len(asked), 'position')} "
+    return unknown(servers, of) if count else None
 
 
 def unknown(servers: str, of: str = "") -> str:
