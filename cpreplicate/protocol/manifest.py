@@ -107,6 +107,14 @@ class Totals(NamedTuple):
     packs: int
 
 
+class Summary(NamedTuple):
+    """What a manifest states of a checkpoint, whose `_metadata` has the digest, and its sums."""
+
+    checkpoint_id: int
+    metadata: Digest
+    totals: Totals
+
+
 def totals(manifest: Manifest) -> Totals:
     """Return the sums of a manifest."""
     packs = len(manifest.members.used_packs)
@@ -147,21 +155,42 @@ def read(storage: Reading, replica: str, checkpoint: str) -> Manifest | None:
         return None
 
 
+def read_summary(storage: Reading, replica: str, checkpoint: str, length: int) -> Summary | None:
+    """Return what the end of a manifest of this length states, which is all that is read.
+
+    None if it is gone or damaged, or was written by version 0.2.0 or earlier.
+    """
+    try:
+        fields = _description(storage, replica, checkpoint, length)
+        return Summary(*_checkpoint_of(fields), _totals_of(fields))
+    except (FileNotFoundError, parquet_files.DamagedParquet, DamagedFile, KeyError, ValueError):
+        return None
+
+
 def read_totals(storage: Reading, replica: str, checkpoint: str, length: int) -> Totals | None:
     """Return the sums of a manifest that has this length, or None if it is gone or damaged.
 
     Only its end is read, unless version 0.2.0 or earlier wrote it.
     """
     try:
-        start = max(0, length - _FOOTER)
-        tail = storage.read(manifest_uri(replica, checkpoint), start, _FOOTER)
-        fields = parquet_files.description(tail)
-        return Totals(*(int(fields[name.encode()]) for name in Totals._fields))
+        return _totals_of(_description(storage, replica, checkpoint, length))
     except FileNotFoundError:
         return None
     except (parquet_files.DamagedParquet, DamagedFile, KeyError, ValueError):
         whole = read(storage, replica, checkpoint)
         return None if whole is None else totals(whole)
+
+
+def _description(
+    storage: Reading, replica: str, checkpoint: str, length: int
+) -> Mapping[bytes, bytes]:
+    start = max(0, length - _FOOTER)
+    tail = storage.read(manifest_uri(replica, checkpoint), start, _FOOTER)
+    return parquet_files.description(tail)
+
+
+def _totals_of(fields: Mapping[bytes, bytes]) -> Totals:
+    return Totals(*(int(fields[name.encode()]) for name in Totals._fields))
 
 
 def remove(storage: Storage, replica: str, checkpoint: str) -> None:
@@ -227,7 +256,7 @@ def _decoded(table: Any) -> Manifest:
         columns["crc32c"].cast("int64").fill_null(-1).to_numpy(),
         columns["written"].to_numpy(zero_copy_only=False),
     )
-    checkpoint_id, metadata = _checkpoint_of(table)
+    checkpoint_id, metadata = _checkpoint_of(table.schema.metadata or {})
     prefixes = _prefixes(columns)
     if not is_packed.any():
         return _checked(Manifest(checkpoint_id, metadata, entries, prefixes=prefixes))
@@ -273,12 +302,11 @@ def _members(columns: Mapping[str, Any], packed: ManifestTable, rows: Numbers) -
     return MemberTable(packed.paths, names, offsets, packed.bytes, packed.crcs)
 
 
-def _checkpoint_of(table: Any) -> tuple[int, Digest]:
+def _checkpoint_of(fields: Mapping[bytes, bytes]) -> tuple[int, Digest]:
     """Return the ID of the checkpoint and the digest of its `_metadata`, as the footer has them.
 
     Raises `DamagedParquet` if one of them is not there, or is no number.
     """
-    fields = table.schema.metadata or {}
     try:
         metadata = Digest(int(fields[b"metadata_length"]), int(fields[b"metadata_crc32c"]))
         return int(fields[b"checkpoint_id"]), metadata

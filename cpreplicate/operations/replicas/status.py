@@ -98,7 +98,8 @@ def _with_later_lives(rows: Sequence[ReplicaStatus]) -> Iterator[ReplicaStatus]:
     for row in rows:
         of_name = points.get(row.recorded and row.recorded.name, [])
         later = (each.life for each in of_name if each.is_later(row))
-        yield replace(row, later_life=next(later, None))
+        life = next(later, None)
+        yield row if life is None else replace(row, later_life=life)
 
 
 def _with_kafka(found: FleetStatus, kafka: Kafka) -> FleetStatus:
@@ -163,8 +164,13 @@ class _Examination:
         look = self._look(observed, ref.allow_older)
         observed.source_newest = look.newest
         life = row.life and row.life._replace(at_source=look.newest)
-        known = replace(row, source_error=look.error, is_source_known=look.is_known, life=life)
-        return replace(known, is_there=is_there)
+        return replace(
+            row,
+            source_error=look.error,
+            is_source_known=look.is_known,
+            life=life,
+            is_there=is_there,
+        )
 
     def _is_replicable(self, ref: ReplicaRef) -> bool:
         """Return whether a replica that is not there could be: of a job with a checkpoint."""
@@ -219,6 +225,9 @@ def _with_replica(
     holder = lease.holder(replica.root, replica.side) if lease.NAME in own else None
     observed.is_lease_held = holder is not None and not holder.is_stale
     retention, retention_error = shown_retention(replica, own)
+    life = None
+    with suppress(CpreplicateError, OSError):  # else it is not known
+        life = life_in(Named(replica.root, recorded), replica, marker, found)
     row = replace(
         row,
         sealed=seal.describe(replica) if sealed is not None else None,
@@ -233,9 +242,8 @@ def _with_replica(
         derived=found.derived,
         refusal=None if reason is None else str(reason),
         recorded=recorded,
+        life=life,
     )
-    with suppress(CpreplicateError, OSError):  # else it is not known
-        row = replace(row, life=life_in(Named(replica.root, recorded), replica, marker, found))
     if newest is None:
         replaced = [name for name in found.unrecorded if f"{name}{RECORD_SUFFIX}" in own]
         if replaced:
@@ -244,7 +252,9 @@ def _with_replica(
             )
         return row
     row = _with_checkpoint(row, replica, own, newest, found.records[newest])
-    return replace(row, is_damaged=_is_damaged(row, own, newest if sealed is None else sealed[0]))
+    if _is_damaged(row, own, newest if sealed is None else sealed[0]):
+        return replace(row, is_damaged=True)
+    return row
 
 
 def _with_checkpoint(

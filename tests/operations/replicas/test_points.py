@@ -46,6 +46,29 @@ def test_each_point_has_its_size_and_what_it_adds_to_the_others(replica):
     assert (row.job, row.sealed, row.error) == (JOB, None, None)
 
 
+@pytest.mark.parametrize("pack", ["off", "on"])
+def test_the_only_point_of_a_replica_adds_all_that_it_needs(tmp_path, pack):
+    first = synced(tmp_path, {1: FILES}, packing=PackOptions(pack, 700))
+    (point,) = of(first).points
+    whole = sum(FILES.values())
+    assert (point.checkpoint_id, point.files, point.bytes) == (1, len(FILES), whole)
+    assert (point.added_bytes, of(first).bytes) == (whole, whole)
+    later = synced(tmp_path, {2: NEXT}, packing=PackOptions(pack, 700))
+    (point,) = of(later).points
+    assert (point.files, point.bytes) == (len(NEXT), sum(NEXT.values()))
+
+
+def test_of_the_only_point_the_names_in_its_manifest_are_not_read(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    before, manifest = of(replica), replica / ".cpreplicate" / "chk-1.parquet"
+    content = bytearray(manifest.read_bytes())
+    content[4:40] = bytes(36)  # of its first page
+    manifest.write_bytes(content)
+    metadata = replica / "chk-1" / "_metadata"  # that would be read instead
+    metadata.write_bytes(b"\xff" * len(metadata.read_bytes()))
+    assert of(replica).points[0].files == before.points[0].files
+
+
 def test_the_manifests_are_enough_and_so_are_the_metadata_files(replica):
     before = of(replica)
     for number in (1, 2, 3):

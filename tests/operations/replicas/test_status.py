@@ -336,6 +336,11 @@ def test_orphans_are_counted_if_asked_for(root):
     assert found[CLICKS]["orphans"] == {"files": 0, "bytes": 0}
 
 
+def test_temporary_files_that_the_next_run_removes_are_not_counted(root):
+    (root / "dcB" / ORDERS / "shared" / ".cpreplicate-tmp-1").write_text("killed twice")
+    assert rows(root, "--orphans")[ORDERS]["orphans"] == {"files": 0, "bytes": 0}
+
+
 def test_what_all_files_of_a_replica_take_is_counted_with_the_orphans(root):
     replica = root / "dcB" / ORDERS
     every = sum(path.stat().st_size for path in replica.rglob("*") if path.is_file())

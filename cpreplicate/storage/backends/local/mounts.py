@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable
@@ -38,6 +39,7 @@ def _mount_points() -> frozenset[str] | None:
         return None
 
 
+@functools.lru_cache(maxsize=1)  # the same for each of thousands of replicas
 def mount_points(mountinfo: bytes) -> frozenset[str]:
     """Return where something is mounted."""
     fields = (line.split(b" ") for line in mountinfo.splitlines())
