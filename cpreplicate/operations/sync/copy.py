@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, NoReturn
@@ -253,6 +254,32 @@ def _bytes(length: int | None) -> str:
     return "no bytes" if length is None else counted(length, "byte")
 
 
+def _refuse_absent(absent: Sequence[str], work: Work) -> NoReturn:
+    """Raise for files that were written, and are not listed under their names."""
+    root = work.replica.root
+    alike: dict[str, list[str]] = {}
+    for path in work.source_state.needed.paths.to_pylist():
+        alike.setdefault(_folded(path), []).append(path)
+    folded = {_folded(uri.below(target, root) or "") for target in absent}
+    same = [" and ".join(sorted(alike[each])) for each in folded if len(alike.get(each, ())) > 1]
+    if same:
+        raise CopyFailed(
+            f"the filesystem of {root} takes names for one that differ only in upper and lower"
+            f" case, or in how a character is composed: {some(sorted(same))}. Nothing was committed"
+            " or deleted. Sync into a TARGET_ROOT on a filesystem that distinguishes them"
+        )
+    raise CopyFailed(
+        f"{counted(len(absent), 'file')} of {root} went after being written: another program"
+        " removed or renamed them. Nothing was committed or deleted. Find out which, then run"
+        f" again. {some(absent)}"
+    )
+
+
+def _folded(path: str) -> str:
+    """Return what names have in common that a filesystem may take for one."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+
+
 def _as_found(work: Work, outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
     """Return the outcomes by URI, after each copy was found at the target with the length written.
 
@@ -269,16 +296,21 @@ def _as_found(work: Work, outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
         work.replica.uri_of(path): pair
         for path, *pair in zip(targets.to_pylist(), lengths.tolist(), least.tolist(), strict=True)
     }
-    kept, wrong = [], []
+    kept, wrong, absent = [], [], []
     for outcome in outcomes:
         length, shortest = written[outcome.target]
         if length != outcome.bytes and length >= shortest:
             kept.append(outcome._replace(bytes=length, crc32c=None))
             continue
         kept.append(outcome)
-        if length != outcome.bytes:
-            count = length if length >= 0 else None
-            wrong.append(f"{outcome.target} has {_bytes(count)} after {outcome.bytes} were written")
+        if length < 0:
+            absent.append(outcome.target)
+        elif length != outcome.bytes:
+            wrong.append(
+                f"{outcome.target} has {_bytes(length)} after {outcome.bytes} were written"
+            )
+    if absent:
+        _refuse_absent(absent, work)
     if wrong:
         raise CopyFailed(_not_as_written(wrong))
     return {outcome.target: outcome for outcome in kept}
