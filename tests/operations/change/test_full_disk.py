@@ -100,7 +100,8 @@ def test_a_sweep_runs_on_a_full_disk(source, target):
 
 
 def test_a_sweep_takes_the_lease_of_a_dead_run_over_on_a_full_disk(source, target):
-    write_checkpoint(source.parent, 2, {**FILES, "shared/last": 20_000})
+    later = {f"shared/later-{number}": 20_000 for number in range(12)}  # for minutes at this rate
+    write_checkpoint(source.parent, 2, {**FILES, **later})
     own = f"{target}/{JOB}/.cpreplicate"
     out, messages = run(
         target,
