@@ -23,6 +23,7 @@ READS = {
 READS |= {"service_time", "space", "delete_policies", "inside", "carry_out", "as_one"}
 CHANGES = {"put", "publish", "create_exclusive", "take_over", "withdraw", "fence", "move"}
 CHANGES |= {"delete", "rmdir", "abort_uploads", "copy_within", "ignored_conditions"}
+CHANGES |= {"keep_room", "fill_room"}
 
 
 def test_each_verb_of_a_storage_reads_or_changes():
@@ -40,7 +41,13 @@ def arguments_of(verb, uri):
     names = list(inspect.signature(getattr(Storage, verb)).parameters)[1:]
     given = {"content": lambda: [b"x"], "data": b"x", "seen": b"y", "replace": True}
     given |= {"expect": None, "attributes": None, "durable": False, "new_uri": f"{uri}-2"}
-    given |= {"check": lambda *_: None, "is_left": lambda *_: True, "aside": f"{uri}-3"}
+    given |= {
+        "check": lambda *_: None,
+        "is_left": lambda *_: True,
+        "aside": f"{uri}-3",
+        "length": 9,
+    }
+    given |= {"if_scarce": False}
     return [given.get(name, uri) for name in names]
 
 

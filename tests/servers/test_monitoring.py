@@ -192,7 +192,7 @@ def orders() -> Observation:
     """A job of which every metric is known; it lags, fails and is sealed."""
     job = Observation("orders", replica="file:/r/55d1", orphan_bytes=5, is_restorable=False)
     job.look_within, job.looked, job.is_unreported = 1e12, 1000.0, True
-    job.clock_ahead = -2.0
+    job.clock_ahead, job.fingerprints_lacking = -2.0, 3
     job.source_newest, job.replica_newest = Newest(42, 990.0), Newest(40, 970.0)
     job.unchanged(1000.0)
     job.failed(6, "sealed", 1010.0, is_sealed=True, obstacle="foreign")
