@@ -13,7 +13,6 @@ import fcntl
 import io
 import os
 import stat as modes
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
@@ -52,7 +51,13 @@ class LocalStorage(RenamingStorage):
         return io.BufferedReader(_File(_path(uri), opener=_open_regular))
 
     def read(self, uri: str, offset: int = 0, count: int | None = None) -> bytes:
-        """Read without a stream: most files of a replica have some hundred bytes."""
+        """Read a short file without a stream: most of a replica have some hundred bytes."""
+        wanted = _PIECE if count is None else min(count, _PIECE)
+        start = self._start(uri, offset, wanted)
+        return start if len(start) < wanted or wanted == count else super().read(uri, offset, count)
+
+    def _start(self, uri: str, offset: int, count: int) -> bytes:
+        """Return so many bytes from an offset on, or fewer where the file ends before."""
         path = _path(uri)
         descriptor = _open_regular(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -271,14 +276,12 @@ class _File(io.FileIO):
             return super().readall()
 
 
-def _read(descriptor: int, count: int | None) -> bytes:
-    """Return the bytes of an open file from its position on: `count` of them, or all."""
-    left = sys.maxsize if count is None else count
-    pieces: list[bytes] = []
-    while left > 0 and (piece := os.read(descriptor, min(left, _PIECE))):
-        pieces.append(piece)
-        left -= len(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+def _read(descriptor: int, count: int) -> bytes:
+    """Return `count` bytes of an open file from its position on, or fewer where it ends before."""
+    data = os.read(descriptor, count)
+    while 0 < len(data) < count and (more := os.read(descriptor, count - len(data))):
+        data += more
+    return data
 
 
 def _open_regular(path: str, flags: int) -> int:
