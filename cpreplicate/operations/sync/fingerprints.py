@@ -1,11 +1,14 @@
 """Keep with a checkpoint by which records its positions are known at the Kafka that its job reads.
 
-They are read beside the copies. What fails is a warning: no checkpoint waits or fails for it.
+They are read beside the copies. What fails is a warning: no checkpoint waits or fails for it. A
+Kafka that did not answer is not asked for a while, so that its jobs do not hold up others.
 """
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from functools import lru_cache
 
 from cpreplicate.kafka.cluster import KafkaCluster
@@ -16,9 +19,11 @@ from cpreplicate.operations.kafka.positions import positions_of
 from cpreplicate.operations.sync.source.state import SourceState
 from cpreplicate.protocol.fingerprint_record import record_fingerprints
 from cpreplicate.protocol.lease import JUST_CHECKED
+from cpreplicate.storage import Transient
 from cpreplicate.storage.waiting.side_call import SideCall, in_thread
 
 LIMIT = 10.0  # seconds in which the records of a checkpoint are read, or left out
+PAUSE = 60.0  # seconds for which a Kafka is not asked that did not answer
 OPTION = "--kafka-source"
 
 
@@ -33,16 +38,46 @@ def _connected(servers: str, own: tuple[tuple[str, str], ...]) -> KafkaCluster:
     return KafkaCluster(servers, dict(own), LIMIT, OPTION)
 
 
+class Silence:
+    """Which Kafkas did not answer, by their servers, and until when they are not asked."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}
+
+    def begin(self, servers: str) -> None:
+        """Record that a Kafka did not answer."""
+        self._until[servers] = self._clock() + PAUSE
+
+    def has(self, servers: str) -> bool:
+        """Return whether a Kafka is not asked now."""
+        return self._clock() < self._until.get(servers, -math.inf)
+
+
+_SILENCE = Silence()  # of all jobs of this process
+
+
 class Fingerprinting:
     """Reads the fingerprints of a checkpoint in another thread, from now on."""
 
-    def __init__(self, source_state: SourceState) -> None:
+    def __init__(self, source_state: SourceState, silence: Silence = _SILENCE) -> None:
         self._until = time.monotonic() + LIMIT
         self._checkpoint = source_state.placement.name
         self._completed = source_state.source.completed
+        self._servers, self._silence = source_state.request.kafka_source, silence
         self._call: SideCall[Taken] | None = None
-        if source_state.request.kafka_source is not None:
+        self._error: str | None = None
+        if self._servers is not None:
+            self._begin(source_state, self._servers)
+
+    def _begin(self, source_state: SourceState, servers: str) -> None:
+        if self._silence.has(servers):
+            self._error = f"the Kafka did not answer before, and is asked again after {PAUSE:g} s"
+            return
+        try:
             self._call = in_thread(lambda: _taken(source_state), "fingerprints")
+        except RuntimeError as error:  # the system has no thread left
+            self._error = str(error)
 
     def keep(self, change: Change) -> Fingerprinted | None:
         """Write them beside the record of the checkpoint, which is committed.
@@ -50,12 +85,17 @@ class Fingerprinting:
         Waits no longer than what is left of the time. Returns None if they are not asked for.
         """
         if self._call is None:
-            return None
+            return None if self._error is None else Fingerprinted(error=self._error)
+        assert self._servers is not None, "it is asked"
         if not self._call.wait_or_be_cancelled(self._until - time.monotonic()):
+            self._silence.begin(self._servers)
             return Fingerprinted(error=f"the Kafka did not answer within {LIMIT:g} s")
         try:
             taken = self._call.result()
             self._write(taken, change)
+        except Transient as error:
+            self._silence.begin(self._servers)
+            return Fingerprinted(error=str(error))
         except Exception as error:  # noqa: BLE001  # the checkpoint is as good without them
             return Fingerprinted(error=str(error) or type(error).__name__)
         return Fingerprinted(len(taken.fingerprints), taken.without)
