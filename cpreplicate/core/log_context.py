@@ -14,7 +14,7 @@ class LogContext(NamedTuple):
 
 
 _NOTHING = LogContext()
-_command: ContextVar[str | None] = ContextVar("command", default=None)
+_command: str | None = None
 _context: ContextVar[LogContext] = ContextVar("log_context", default=_NOTHING)
 
 
@@ -24,13 +24,14 @@ def log_context() -> LogContext:
 
 
 def begin_command(name: str) -> None:
-    """Record that this thread, and those that it starts, carry out a command from now on."""
-    _command.set(name)
+    """Record that this process, with all its threads, carries out a command from now on."""
+    global _command  # a process runs one command
+    _command = name
 
 
 def title() -> str:
     """Return the command, the job and the checkpoint, as far as they are known, in one line."""
-    known = (_command.get(), *log_context())
+    known = (_command, *log_context())
     return " ".join(["cpreplicate", *(word for word in known if word)])
 
 
