@@ -131,7 +131,7 @@ class Mirroring:
         )
 
     def source(self) -> Log:
-        """Return the log at A. Its first record is not repeated: nothing tells them apart."""
+        """Return the log at A. Its first record is not repeated: nothing distinguishes them."""
         chance, records = self.chance, list[Record]()
         offset, time, is_copy = chance.choice([0, 0, 700]), 1_700_000_000_000, False
         begin = offset
@@ -204,6 +204,6 @@ class Mirroring:
     def _is_among_alike(copied: Sequence[Record], at: int) -> bool:
         """Return whether a mirror that goes on there repeats a part of records that are alike.
 
-        What it writes then is what it would write of more such records: nothing tells them apart.
+        What it writes then is what it would write of more such records: nothing distinguishes them.
         """
         return at > 0 and copied[at - 1].content == copied[at].content

@@ -68,7 +68,7 @@ class Fingerprinted:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What an operator can mend: a Kafka that does not answer, or refuses."""
+        """What an operator can correct: a Kafka that does not answer, or refuses."""
         if self.error is not None:
             return (f"no fingerprint was kept with the checkpoint: {self.error}",)
         unread = (self.without or {}).get(NOT_READ)

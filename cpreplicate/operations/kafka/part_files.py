@@ -237,7 +237,8 @@ def _refusal(needed: NeededFiles) -> str:
     what = []
     if needed.absent:
         places = some([each.place for each in needed.absent])
-        what.append(f"{len(needed.absent)} part files were not found with all bytes: {places}")
+        were = counted(len(needed.absent), "part file was", "part files were")
+        what.append(f"{were} not found with all bytes: {places}")
     if needed.unread:
         names = [needed.names.get(each.operator, each.operator) for each in needed.unread]
         what.append(f"the state of {some(names)} was not read")

@@ -424,9 +424,10 @@ def _warnings(held: Positions, request: RebaseRequest) -> Iterator[str]:
     files = [each for each in held.part_files if each.is_needed]
     if files and not request.drops_pending:
         yield (
-            f"{len(files)} part files are outside of the checkpoint, and the derived one keeps"
-            " them: where they are missing, the job does not start, or lacks records."
-            " --drop-pending leaves them out, with their records"
+            f"{counted(len(files), 'part file is', 'part files are')} outside of the checkpoint,"
+            f" and the derived one keeps {plural(len(files), 'it', 'them')}: without such a file"
+            " the job does not start, or lacks records. --drop-pending leaves out part files,"
+            " with their records"
         )
     if any(position.stop is not None for position in held.positions):
         yield "a bounded source ends at offsets of the former Kafka, which stay as they are"

@@ -371,8 +371,7 @@ def _former_roots(files: Closure, replica: Replica, request: RelocateRequest) ->
     raise Refused(
         f"{replica.root} references {counted(len(elsewhere), 'file')} elsewhere, such as"
         f" {elsewhere[0]}. Not all of that is here, as it would be if the replica had been moved."
-        " Nothing was"
-        " changed. Give the root that it was moved from with --moved-from"
+        " Nothing was changed. Give the root that it was moved from with --moved-from"
     )
 
 

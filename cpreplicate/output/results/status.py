@@ -52,7 +52,7 @@ def _columns(status: FleetStatus) -> dict[str, list[str]]:
 
 
 def _short_titles(rows: Sequence[ReplicaStatus]) -> list[str]:
-    """Return the title of each row with the beginning of its id, as many letters as tell it apart.
+    """Return the title of each row with the beginning of its id, as many letters as are its own.
 
     A command with --job takes such a beginning, too.
     """
