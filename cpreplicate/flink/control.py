@@ -201,6 +201,18 @@ class FlinkControl(FlinkRest):
         """Return what became of a checkpoint that was triggered."""
         return self._result(f"jobs/{job_id}/checkpoints/{trigger_id}")
 
+    def mark(self, no_job: str, mark: str) -> bool:
+        """Have a JobManager remember a mark under the id of a job that does not exist.
+
+        A checkpoint of it fails, and Flink remembers that for `rest.async.store-duration`, five
+        minutes by default (`DispatcherCachedOperationsHandler`). Returns False before 1.17.
+        """
+        return self.trigger_checkpoint(no_job, mark)
+
+    def is_marked(self, no_job: str, mark: str) -> bool:
+        """Return whether a JobManager remembers a mark. It logs a line if it does not."""
+        return self.checkpoint_result(no_job, mark).is_known
+
     def cancel(self, job_id: str) -> None:
         """Have a job cancelled. What is cancelled already is no error."""
         path = f"jobs/{job_id}?mode=cancel"

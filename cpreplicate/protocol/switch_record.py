@@ -24,7 +24,7 @@ from cpreplicate.storage import Side
 NAME = "switch.json"
 LEASED = "switch"
 _FORMAT = 1
-_CLAIMS = 8  # a JobManager logs a line for each that it does not know
+_MARKS = 24  # of which a switch has the half: 1 in 2,704,156 has the same ones as another
 
 Stop = Literal["checkpoint", "savepoint"]
 Step = Literal[
@@ -47,7 +47,7 @@ class SwitchRecord(NamedTuple):
     `origin_cluster` and `target_cluster` are what the clusters have and no other one. `standstill`
     are the seconds of a switch that one run brought to its end, `copying` those of its last copy.
     `switch_id` is that of this switch: others of the same life of a job have the same `new_job`.
-    `claim` is the last one of `claims` by which a switch into this replica asked for a checkpoint.
+    `claim` is an id of what switches into this replica do, from which their `marks` follow.
     """
 
     name: str
@@ -83,6 +83,18 @@ class SwitchRecord(NamedTuple):
         return self.step == "promoted" and not self.target
 
 
+class Marks(NamedTuple):
+    """What a JobManager is asked to remember of a claim, for a job id that follows from a life.
+
+    `own` are the marks of this switch; `others` those that it does not make. All are in Flink's
+    form of ids.
+    """
+
+    job_id: str
+    own: tuple[str, ...]
+    others: tuple[str, ...]
+
+
 def new_id() -> str:
     """Return a new id of a job, or of what Flink is asked for, in Flink's form."""
     return uuid.uuid4().hex
@@ -95,18 +107,21 @@ def id_of_next(job_id: str, name: str, began: float, where: Literal["target", "o
     the second one to start it is refused by Flink, which has no id twice. `where` is whether it is
     started at the target, or again at the origin. `began` is in seconds since the epoch.
     """
-    life = f"{where}\n{job_id}\n{name}\n{began:.3f}"
-    return hashlib.sha256(life.encode(errors="surrogatepass")).hexdigest()[:32]
+    return _digest(f"{where}\n{job_id}\n{name}\n{began:.3f}")
 
 
-def claims(record: SwitchRecord) -> tuple[str, ...]:
-    """Return the ids by which switches of a job ask for a checkpoint before they stop it.
+def marks(record: SwitchRecord) -> Marks:
+    """Return the marks by which a switch claims a job before it stops it.
 
-    They follow from the life of the job. Switches of it into several TARGET_ROOTs, from which it
-    may be started in several clusters, have only its JobManager in common, which keeps these ids.
+    Switches of it into several TARGET_ROOTs, from which it may be started in several clusters, have
+    only its JobManager in common. No set of them contains that of another claim, so each shows.
     """
-    lives = (f"claim\n{record.new_job}\n{number}" for number in range(_CLAIMS))
-    return tuple(hashlib.sha256(each.encode()).hexdigest()[:32] for each in lives)
+    life = _digest(f"claim\n{record.new_job}")
+    ids = sorted(
+        (_digest(f"{life}\n{number}") for number in range(_MARKS)),
+        key=lambda mark: _digest(f"{record.claim}\n{mark}"),
+    )
+    return Marks(life, tuple(ids[: _MARKS // 2]), tuple(ids[_MARKS // 2 :]))
 
 
 def read_switch(side: Side, root: str) -> SwitchRecord | None:
@@ -169,6 +184,11 @@ def switching(
         if found is not None:
             record = found if is_used else record._replace(claim=found.claim)
         yield SwitchLog(root, side, lease, record)
+
+
+def _digest(words: str) -> str:
+    """Return an id, in Flink's form, that follows from words."""
+    return hashlib.sha256(words.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 def _record(fields: dict[str, Any]) -> SwitchRecord:

@@ -50,6 +50,16 @@ def done(control: FlinkControl, job_id: str, trigger_id: str, verb: str) -> Oper
     return result
 
 
+def test_a_mark_is_remembered_for_a_job_that_does_not_exist(control: FlinkControl) -> None:
+    no_job, mark = new_id(), new_id()
+    assert not control.is_marked(no_job, mark)
+    assert control.mark(no_job, mark)
+    assert control.mark(no_job, mark)  # once more changes nothing
+    assert control.is_marked(no_job, mark)
+    assert not control.is_marked(no_job, new_id())
+    assert no_job not in {job.job_id for job in control.jobs().jobs}
+
+
 def test_a_job_is_checkpointed_cancelled_and_run_again_from_its_checkpoint(
     cluster: Session, control: FlinkControl, tmp_path: Path
 ) -> None:

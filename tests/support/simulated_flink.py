@@ -55,6 +55,7 @@ class SimulatedFlink:
         self.jobs: dict[str, SimulatedJob] = {}
         self.version: Version = (2, 3)
         self.is_retained = True
+        self.marks: set[tuple[str, str]] = set()
         self.asked: list[Run] = []  # to run a program
         self.ignores_paths = False
         self.process = new_id()  # of its JobManager
@@ -152,6 +153,16 @@ class SimulatedControl(FlinkControl):
 
     def checkpoint_result(self, job_id: str, trigger_id: str) -> Operation:
         return self.sim.jobs[job_id].triggered.get(trigger_id, Operation(is_known=False))
+
+    def mark(self, no_job: str, mark: str) -> bool:
+        assert no_job not in self.sim.jobs
+        if self.sim.version < (1, 17):
+            return False
+        self._do("mark", lambda: self.sim.marks.add((no_job, mark)))
+        return True
+
+    def is_marked(self, no_job: str, mark: str) -> bool:
+        return (no_job, mark) in self.sim.marks
 
     def cancel(self, job_id: str) -> None:
         def cancel() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shlex
 import time
 from collections.abc import Callable, Iterable
@@ -16,14 +15,15 @@ from cpreplicate.operations.handover.switch.preview import sync_of
 from cpreplicate.operations.handover.switch.request import SwitchRequest
 from cpreplicate.protocol.source import find
 from cpreplicate.protocol.switch_record import NAME as SWITCH
-from cpreplicate.protocol.switch_record import SwitchLog, SwitchRecord, claims, new_id
+from cpreplicate.protocol.switch_record import SwitchLog, SwitchRecord, marks, new_id
 from cpreplicate.storage import Transient
 
 ENDED = ("CANCELED", "FINISHED")
 """The states that prove the end of a job: nothing starts it again."""
 GOING_ON = "The same command goes on from there; with --take-back, it has the job run where it ran"
 _FAILED = "FAILED"
-_KEPT = 6  # minutes after which a JobManager has forgotten a checkpoint that it was asked for
+_KEPT = 6  # minutes after which a JobManager has forgotten a mark
+_FRESH = 200.0  # seconds for which a mark is surely kept: `rest.async.store-duration` is 5 minutes
 _OVER = (404, 409)  # how Flink answers to a second cancel of a job, or once it is over
 _MARGIN = 2.0  # seconds after which a job that runs reports from what it was restored
 T = TypeVar("T")
@@ -190,8 +190,13 @@ def cancel(job_id: str, cluster: FlinkControl, request: SwitchRequest) -> None:
 
 
 def _end_by_checkpoint(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> Ended:
-    job_id, taken = log.record.job_id, time.monotonic()
-    number = _claimed(log, origin, request, is_last=True)
+    job_id, claimed = log.record.job_id, time.monotonic()
+    _claim(log, origin, request)
+    taken, trigger_id = time.monotonic(), new_id()  # that of an earlier try is of its checkpoint
+    log.write(step="stopping", stop_id=trigger_id)
+    number = take_checkpoint(job_id, trigger_id, origin, request)
+    if time.monotonic() - claimed > _FRESH:
+        _claim(log, origin, request)
     log.write(stopped=time.time(), least=number or 0)
     asked = time.monotonic()
     cancel(job_id, origin, request)
@@ -200,41 +205,38 @@ def _end_by_checkpoint(log: SwitchLog, origin: FlinkControl, request: SwitchRequ
     return Ended(_point(log, origin, request), repeated)
 
 
-def _claimed(
-    log: SwitchLog, origin: FlinkControl, request: SwitchRequest, is_last: bool
-) -> int | None:
-    """Have a job complete a checkpoint, and return its number, None if Flink cannot be asked.
+def _claim(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> None:
+    """Have the JobManager know that this switch stops the job. Flink before 1.17 cannot.
 
-    It is asked for by an id of `claims`, and the others are looked for before and after that: of
-    two switches, at least one sees the other. Raises `Refused` then, and the job runs on. The id is
-    not that of an earlier try, whose checkpoint would be returned. `is_last`: it may be the last
-    point.
+    The marks of others are looked for before that, and after it: of two switches, at least one sees
+    the other. Raises `Refused` then, and the job runs on.
     """
-    others = [each for each in claims(log.record) if each != log.record.claim]
-    _refuse_claimed(log, others, origin, request)
-    own = random.choice(others)
-    log.write(claim=own, **({"step": "stopping", "stop_id": own} if is_last else {}))
-    number = take_checkpoint(log.record.job_id, own, origin, request)
-    if number is not None:
-        _refuse_claimed(log, [each for each in others if each != own], origin, request)
-    return number
+    if not log.record.claim:
+        log.write(claim=new_id())
+    found = marks(log.record)
+    _refuse_claimed(log, found.others, origin, request)
+    for each in found.own:
+        mark = partial(origin.mark, found.job_id, each)
+        if not wait_for(mark, request, f"an answer of {origin.url}"):
+            return
+    _refuse_claimed(log, found.others, origin, request)
 
 
 def _refuse_claimed(
-    log: SwitchLog, ids: Iterable[str], origin: FlinkControl, request: SwitchRequest
+    log: SwitchLog, others: Iterable[str], origin: FlinkControl, request: SwitchRequest
 ) -> None:
-    record = log.record
-    for each in ids:
-        asked = partial(origin.checkpoint_result, record.job_id, each)
-        if not wait_for(asked, request, f"an answer of {origin.url}").is_known:
+    record, job_id = log.record, marks(log.record).job_id
+    for each in others:
+        is_marked = partial(origin.is_marked, job_id, each)
+        if not wait_for(is_marked, request, f"an answer of {origin.url}"):
             continue
         if record.is_open:
             log.write(step="taken back")
         raise Refused(
             f"{record.name} was not stopped by this run: another `switch` of it, into another"
-            " TARGET_ROOT, has asked for its last checkpoint, and may stop it. Wait for that one."
-            f" If none is at work any more, run again in {_KEPT} minutes: until then, {origin.url}"
-            " may know what was asked for"
+            f" TARGET_ROOT, has claimed it at {origin.url}, and may stop it. Wait for that one. If"
+            f" none is at work any more, run again in {_KEPT} minutes: until then, the JobManager"
+            " may know of the claim"
         )
 
 
@@ -259,7 +261,7 @@ def _stop_with_savepoint(log: SwitchLog, origin: FlinkControl, request: SwitchRe
     Flink before 1.15 chooses the id by which it knows the savepoint. If that answer is lost, the
     job may end without that anybody knows with which savepoint.
     """
-    _claimed(log, origin, request, is_last=False)
+    _claim(log, origin, request)
     version, newest = origin.cluster().version, origin.newest_checkpoint(log.record.job_id)
     least = log.record.least if newest is None else newest.checkpoint_id
     log.write(step="stopping", stop_id=new_id(), stopped=time.time(), least=least)

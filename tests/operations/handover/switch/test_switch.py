@@ -358,7 +358,7 @@ def test_a_second_switch_of_a_job_is_refused_while_the_first_is_under_way(
     assert done.job_id == job_id
     same, another = seconds
     assert type(same).__name__ == "LeaseHeld"
-    assert "into another TARGET_ROOT, has asked for its last checkpoint" in str(another)
+    assert "into another TARGET_ROOT, has claimed it at " in str(another)
     pair.assert_runs_only(pair.b, str(done.new_job))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,23 @@ import pytest
 
 from cpreplicate.core.notify import silent
 from cpreplicate.errors import CpreplicateError, FlinkRefused, NotSwitched, Refused, SwitchUnclear
-from cpreplicate.flink.control import Operation
 from cpreplicate.operations.handover.switch.request import Clusters
 from cpreplicate.operations.handover.switch.switch import switch
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.protocol.switch_record import claims, id_of_next, read_switch
+from cpreplicate.protocol.switch_record import SwitchRecord, id_of_next, marks, new_id, read_switch
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
-from tests.operations.handover.switch.test_steps import CALLS, Centres, fails_at
+from tests.operations.handover.switch.test_steps import MOMENTS as CALLS
+from tests.operations.handover.switch.test_steps import Centres, fails_at
 from tests.support.jobs import JOB
 from tests.support.simulated_flink import SimulatedControl, SimulatedFlink
 
-MOMENTS = list(itertools.product(CALLS, (1, 2), ("before", "after")))
+MOMENTS = [
+    (call, number, when)
+    for call, numbers in ((each, (1, 12) if "mark" in each else (1, 2)) for each in CALLS)
+    for number in numbers
+    for when in ("before", "after")
+]
 
 
 @pytest.fixture
@@ -82,23 +88,30 @@ def test_it_runs_once_when_they_lead_to_two_clusters(
     assert centres.a.running() == []
 
 
-def test_of_two_that_ask_for_the_last_checkpoint_at_once_none_stops_it(centres: Centres) -> None:
-    """Each has asked before the other looks: which of them was first shows nowhere."""
+def claim_of(centres: Centres) -> SwitchRecord:
+    """The record of the switch, which has claimed the job."""
+    record = read_switch(Side(), centres.replica)
+    assert record is not None
+    assert record.claim
+    return record
 
-    def ask(verb: str) -> None:
-        record = read_switch(Side(), centres.replica)
-        if verb == "trigger" and record is not None and record.claim:
-            other = next(each for each in claims(record) if each != record.claim)
-            centres.a.jobs[JOB].triggered[other] = Operation(is_known=True)
 
-    centres.a.before = ask
+def test_of_two_that_claim_a_job_at_once_none_stops_it(centres: Centres) -> None:
+    """Each has made its marks before the other looks: which of them was first shows nowhere."""
+
+    def claim(verb: str) -> None:
+        if verb == "mark":
+            record = claim_of(centres)._replace(claim=new_id())
+            centres.a.marks |= {(marks(record).job_id, each) for each in marks(record).own}
+
+    centres.a.before = claim
     with pytest.raises(Refused, match=r"was not stopped by this run: .* in 6 minutes"):
         centres.switch()
     assert centres.running() == [JOB]
     with pytest.raises(Refused, match="another `switch` of it"):
         centres.switch()
     centres.a.before = lambda _verb: None
-    centres.a.jobs[JOB].triggered.clear()  # as Flink does after five minutes
+    centres.a.marks.clear()  # as Flink does after five minutes
     assert centres.switch().outcome == "switched"
 
 
@@ -106,11 +119,39 @@ def test_a_switch_whose_own_try_failed_is_not_taken_for_another_one(centres: Cen
     centres.a.before = fails_at("cancel", 1, FlinkRefused("not now", 500))
     with pytest.raises(NotSwitched):
         centres.switch()
-    record = read_switch(Side(), centres.replica)
-    assert record is not None
-    assert record.claim in claims(record)
-    assert record.claim in centres.a.jobs[JOB].triggered
+    claimed = marks(claim_of(centres))
+    assert centres.a.marks == {(claimed.job_id, each) for each in claimed.own}
     assert centres.switch().outcome == "switched"
+    assert marks(claim_of(centres)) == claimed
+
+
+def test_a_claim_that_the_jobmanager_forgot_during_a_long_checkpoint_is_made_again(
+    centres: Centres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    triggered = list[str]()
+
+    def long(verb: str) -> None:
+        triggered.extend([verb] * (verb == "trigger"))
+        if verb == "trigger" and len(triggered) == 2:  # the first one is of a round of copies
+            centres.a.marks.clear()
+            later = time.monotonic() + 300.0
+            monkeypatch.setattr(time, "monotonic", lambda: later)
+
+    centres.a.before = long
+    assert centres.switch().outcome == "switched"
+    assert len(triggered) == 2
+    claimed = marks(claim_of(centres))
+    assert centres.a.marks == {(claimed.job_id, each) for each in claimed.own}
+
+
+def test_each_of_two_claims_has_a_mark_that_the_other_has_not(centres: Centres) -> None:
+    centres.switch()
+    record = claim_of(centres)
+    found = [marks(record._replace(claim=new_id())) for _ in range(50)]
+    for one, other in itertools.permutations(found, 2):
+        assert set(one.own) & set(other.others)
+        assert {*one.own, *one.others} == {*other.own, *other.others}
+    assert marks(record._replace(new_job=new_id())).job_id != marks(record).job_id
 
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=str)
@@ -137,8 +178,8 @@ def test_one_that_is_taken_back_leaves_the_job_that_the_other_one_started(
     begin = centres.a.before
 
     def late(verb: str) -> None:
-        if verb == "cancel":  # five minutes after Flink was asked for the last checkpoint
-            centres.a.jobs[JOB].triggered.clear()
+        if verb == "cancel":  # five minutes after the job was claimed
+            centres.a.marks.clear()
         begin(verb)
 
     centres.a.before = late
