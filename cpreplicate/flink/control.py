@@ -201,6 +201,12 @@ class FlinkControl(FlinkRest):
         """Return what became of a checkpoint that was triggered."""
         return self._result(f"jobs/{job_id}/checkpoints/{trigger_id}")
 
+    def is_stopping(self, job_id: str) -> bool:
+        """Return whether a job takes the savepoint with which it ends, whoever asked for it."""
+        path = f"jobs/{job_id}/checkpoints"
+        answer = self._get(path, may_be_absent=True)
+        return answer is not None and self._read(path, lambda: _is_stopping(answer))
+
     def mark(self, no_job: str, mark: str) -> bool:
         """Have a JobManager remember a mark under the id of a job that does not exist.
 
@@ -362,6 +368,7 @@ def _checkpointing(answer: Any) -> Checkpointing:
 
 
 _AT_WORK = ("RUNNING", "FINISHED")  # a bounded source ends before the job does
+_ENDING = ("IN_PROGRESS", "SYNC_SAVEPOINT")
 _RETAINED = {"enabled": True, "delete_on_cancellation": False}
 
 
@@ -369,6 +376,11 @@ def _restored(answer: Any) -> Restored:
     latest = of(of(answer, "latest"), "restored")
     completed = whole(of(answer, "counts"), "completed")
     return Restored(None if latest is None else text(latest, "external_path"), completed)
+
+
+def _is_stopping(answer: Any) -> bool:
+    history = items(of(answer, "history"))
+    return any((of(each, "status"), of(each, "checkpoint_type")) == _ENDING for each in history)
 
 
 def _jar(entry: Any) -> Jar:

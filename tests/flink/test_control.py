@@ -188,6 +188,29 @@ def test_a_task_that_has_reached_its_end_is_not_waited_for(states: str, is_at_wo
         control.close()
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "is_stopping"),
+    [
+        ("IN_PROGRESS", "SYNC_SAVEPOINT", True),
+        ("COMPLETED", "SYNC_SAVEPOINT", False),  # as a failed one, from which the job runs on
+        ("IN_PROGRESS", "SAVEPOINT", False),
+        ("IN_PROGRESS", "CHECKPOINT", False),
+    ],
+)
+def test_a_savepoint_with_which_a_job_ends_is_known_while_it_is_taken(
+    status: str, kind: str, is_stopping: bool
+) -> None:
+    """The fields are those that Flink 1.13, 1.20 and 2.3 answered with."""
+    one, other = (
+        {"id": number, "status": state, "is_savepoint": "SAVEPOINT" in of, "checkpoint_type": of}
+        for number, state, of in ((6, status, kind), (5, "COMPLETED", "CHECKPOINT"))
+    )
+    with hostile(answer(json.dumps({"history": [one, other]}).encode())) as server:
+        control = FlinkControl(server.url, limits=AMPLE)
+        assert control.is_stopping(JOB) is is_stopping
+        control.close()
+
+
 def questions(control: FlinkControl) -> list[Callable[[], object]]:
     """Everything that a cluster is asked for."""
     return [
@@ -202,6 +225,7 @@ def questions(control: FlinkControl) -> list[Callable[[], object]]:
                 control.has_all_tasks,
                 control.checkpointing,
                 control.restored,
+                control.is_stopping,
             )
         ),
         *(partial(ask, JOB, JOB) for ask in (control.checkpoint_result, control.savepoint_result)),

@@ -42,6 +42,7 @@ class SimulatedJob:
     completed: int = 0
     triggered: dict[str, Operation] = field(default_factory=dict)
     began: float = 0.0
+    is_stopping: bool = False
 
 
 class SimulatedFlink:
@@ -153,6 +154,9 @@ class SimulatedControl(FlinkControl):
 
     def checkpoint_result(self, job_id: str, trigger_id: str) -> Operation:
         return self.sim.jobs[job_id].triggered.get(trigger_id, Operation(is_known=False))
+
+    def is_stopping(self, job_id: str) -> bool:
+        return self.sim.jobs[job_id].is_stopping
 
     def mark(self, no_job: str, mark: str) -> bool:
         assert no_job not in self.sim.jobs

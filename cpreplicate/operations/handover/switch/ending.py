@@ -209,8 +209,9 @@ def _claim(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> None
     """Have the JobManager know that this switch stops the job. Flink before 1.17 cannot.
 
     The marks of others are looked for before that, and after it: of two switches, at least one sees
-    the other. Raises `Refused` then, and the job runs on.
+    the other. Raises `Refused` then, and the job runs on; `SwitchUnclear` if it is ending.
     """
+    _refuse_stopping(log, origin, request)
     if not log.record.claim:
         log.write(claim=new_id())
     found = marks(log.record)
@@ -220,6 +221,17 @@ def _claim(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> None
         if not wait_for(mark, request, f"an answer of {origin.url}"):
             return
     _refuse_claimed(log, found.others, origin, request)
+
+
+def _refuse_stopping(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> None:
+    """Raise `SwitchUnclear` while a job ends with a savepoint, for longer than marks are kept."""
+    is_stopping = partial(origin.is_stopping, log.record.job_id)
+    if wait_for(is_stopping, request, f"an answer of {origin.url}"):
+        raise SwitchUnclear(
+            f"{log.record.name} takes a savepoint with which it ends, at {origin.url}, and this run"
+            " did not ask for it. Nothing was done. Wait until it has ended, or runs on, and run"
+            " again. If it has ended, the savepoint is its last point: `sync` and promote that one"
+        )
 
 
 def _refuse_claimed(

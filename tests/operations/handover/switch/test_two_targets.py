@@ -125,6 +125,16 @@ def test_a_switch_whose_own_try_failed_is_not_taken_for_another_one(centres: Cen
     assert marks(claim_of(centres)) == claimed
 
 
+def test_a_job_that_ends_with_a_savepoint_for_long_is_left_alone(centres: Centres) -> None:
+    """Whoever asked for the savepoint: the marks of that switch may be forgotten."""
+    centres.a.jobs[JOB].is_stopping = True
+    with pytest.raises(SwitchUnclear, match="takes a savepoint with which it ends, at http://a"):
+        centres.switch()
+    assert centres.running() == [JOB]
+    centres.a.jobs[JOB].is_stopping = False
+    assert centres.switch().outcome == "switched"
+
+
 def test_a_claim_that_the_jobmanager_forgot_during_a_long_checkpoint_is_made_again(
     centres: Centres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
