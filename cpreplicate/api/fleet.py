@@ -9,7 +9,7 @@ from cpreplicate.api import values
 from cpreplicate.api.cancellation import Cancellation
 from cpreplicate.api.options import SyncOptions
 from cpreplicate.api.places import AnyPlace, Checkpoint, place_of
-from cpreplicate.api.replication import OnProgress, Progress, request_of, sides_of
+from cpreplicate.api.replication import OnProgress, Progress, options_of, request_of, sides_of
 from cpreplicate.api.running import execution_of, running
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify, silent
@@ -43,7 +43,7 @@ class FleetJob:
         place_of("source", self.source)
         place_of("target", self.target)
         values.of_type("options", self.options, SyncOptions, "a SyncOptions")
-        values.of_type("priority", self.priority, int, "a whole number")
+        values.whole("priority", self.priority)
         values.flag("is_found", self.is_found)
         for name in _OF_THE_RUN:
             if getattr(self.options, name) != getattr(SyncOptions(), name):
@@ -64,11 +64,11 @@ def jobs_below(
 
     Raises `NotThere` if there is none.
     """
-    place = place_of("root", root)
+    place, given = place_of("root", root), options_of(options)
+    place_of("target", target)
     with running(silent, cancellation):
         found = jobs_under(place.uri, place.side())
     sources = (Checkpoint(**{**vars(place), "url": each}) for each in found)
-    given = options or SyncOptions()
     return tuple(FleetJob(source, target, given, is_found=True) for source in sources)
 
 
@@ -111,8 +111,10 @@ def _job(job: FleetJob, sides: Sides) -> Job:
 
 def _sides_of_all(jobs: Sequence[FleetJob], of_run: SyncOptions) -> Sides:
     """Return how the storages of all jobs are reached. Raises `UsageError` if they differ."""
-    if not jobs or not all(isinstance(job, FleetJob) for job in jobs):
-        raise values.wrong("jobs", jobs, "one or more FleetJob")
+    expected = "a sequence of one or more FleetJob"
+    given = values.sequence("jobs", jobs, expected)
+    if not given or not all(isinstance(job, FleetJob) for job in given):
+        raise values.wrong("jobs", jobs, expected)
     places = [(place_of("source", job.source), place_of("target", job.target)) for job in jobs]
     for number, kind in enumerate(("source", "target")):
         if len({pair[number].side() for pair in places}) > 1:

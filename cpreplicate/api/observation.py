@@ -63,9 +63,8 @@ def status(
     `sources` are directories of jobs, or roots of such, whose storage is reached as the first one.
     What fails for one replica is in its row. Raises `NotThere` if there is none.
     """
-    if isinstance(sources, str):
-        raise values.wrong("sources", sources, "a sequence of places")
-    place, places = place_of("target", target), [place_of("sources", each) for each in sources]
+    given = values.sequence("sources", sources, "a sequence of places")
+    place, places = place_of("target", target), [place_of("sources", each) for each in given]
     sides = Sides((places[0] if places else place).side(), place.side())
     limit = values.optional(values.seconds, "max_lag", max_lag)
     with running(silent, cancellation) as cancelled:

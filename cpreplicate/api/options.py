@@ -13,6 +13,7 @@ from cpreplicate.api.values import Amount
 from cpreplicate.core import retention
 from cpreplicate.core.packs import PackMode
 from cpreplicate.core.restore import PathsMode
+from cpreplicate.errors import UsageError
 from cpreplicate.operations.sync.request import SyncSettings
 from cpreplicate.protocol.job_record import recorded_name
 from cpreplicate.runners.progress import ShowProgress
@@ -57,9 +58,11 @@ class ExecutionOptions(runners.ExecutionOptions):
         engine_timeout: Amount | None = None,
         show: ShowProgress | None = None,
     ) -> None:
+        if show is not None:
+            values.function("show", show)
         super().__init__(
             runner=values.word("runner", runner, *_RUNNERS),
-            master=values.optional(_text, "master", master),
+            master=values.optional(values.text, "master", master),
             conf=_properties(conf),
             parallelism=values.optional(values.count, "parallelism", parallelism),
             batch_bytes=values.optional(values.size, "batch_bytes", batch_bytes),
@@ -70,18 +73,16 @@ class ExecutionOptions(runners.ExecutionOptions):
         )
 
 
-def _text(name: str, value: object) -> str:
-    return values.of_type(name, value, str, "a text")
-
-
 def _properties(conf: Any) -> tuple[tuple[str, str], ...]:
     """Return properties of Spark, in their order; a later one wins."""
     if isinstance(conf, Mapping):
-        conf = values.texts("conf", conf).items()
-    pairs = tuple(conf) if not isinstance(conf, str) else (conf,)
-    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise values.wrong("conf", "…", "a mapping, or pairs of texts")
-    return pairs
+        return tuple(values.texts("conf", conf).items())
+    expected = "a mapping of texts, or a sequence of pairs of texts"
+    pairs = values.sequence("conf", conf, expected)
+    if not all(isinstance(pair, Sequence) and len(pair) == 2 for pair in pairs):
+        raise values.wrong("conf", "…", expected)
+    # one by one: a key may be given twice
+    return tuple(next(iter(values.texts("conf", {key: value}).items())) for key, value in pairs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +92,11 @@ class SyncOptions(SyncSettings):
     `remap` has what recorded paths begin with, and from where they are read. `lock_wait` is in
     seconds, `max_delete` in files, `bandwidth` in bytes a second, `max_rps` in metadata operations
     a second. An amount may be a text as the command line takes it, such as `5m`, `20%`, `500MB/s`.
+    `kafka_source_conf` is a file of librdkafka's properties.
     """
 
     source_roots: Sequence[AnyPath] = ()
+    kafka_source_conf: AnyPath | None = None
     lock_wait: Amount = 0.0
     remap: Mapping[str, str] = field(default_factory=dict)
     pack: PackMode = "off"
@@ -109,8 +112,12 @@ class SyncOptions(SyncSettings):
                 raise values.wrong(name, getattr(self, name), expected)
         for name in ("keep_less", "adopt", "allow_older", "check_content", "unsafe_lease"):
             values.flag(name, getattr(self, name))
-        for each in self.source_roots:
+        for each in values.sequence("source_roots", self.source_roots, "a sequence of places"):
             values.path("source_roots", each)
+        values.optional(values.text, "kafka_source", self.kafka_source)
+        values.optional(values.path, "kafka_source_conf", self.kafka_source_conf)
+        if self.kafka_source is None and self.kafka_source_conf is not None:
+            raise UsageError("kafka_source_conf needs kafka_source, whose properties are in it")
         values.texts("remap", self.remap)
         values.word("paths", self.paths, *get_args(PathsMode))
         values.word("pack", self.pack, *get_args(PackMode))
@@ -122,12 +129,10 @@ class SyncOptions(SyncSettings):
 
 def _expectations(options: SyncOptions) -> Iterator[tuple[str, bool, str]]:
     """Yield the name of an option, whether it is right, and what is."""
-    keep, name, roots = options.keep, options.name, options.source_roots
+    keep, name = options.keep, options.name
     is_count = isinstance(keep, int) and not isinstance(keep, bool) and keep >= 1
     is_policy = keep is None or isinstance(keep, retention.Retention)
     yield "keep", is_count or is_policy, "1 or more, a Retention, or None"
-    is_sequence = isinstance(roots, Sequence) and not isinstance(roots, str)
-    yield "source_roots", is_sequence, "a sequence of places"
     is_name = isinstance(name, str) and name != "" and recorded_name(name) == name
     expected = "1 to 300 characters that can be printed, without blanks around them"
     yield "name", name is None or is_name, expected

@@ -47,7 +47,7 @@ class Place:
         values.optional(values.path, "conf_dir", self.conf_dir)
         values.word("hdfs_client", self.hdfs_client, *HDFS_CLIENTS)
         values.seconds("retry_for", self.retry_for)
-        values.optional(_text, "principal", self.principal)
+        values.optional(values.text, "principal", self.principal)
         values.optional(values.path, "keytab", self.keytab)
         if (self.keytab is None) is not (self.principal is None):
             raise UsageError(
@@ -108,7 +108,3 @@ def place_of(name: str, value: object) -> Place:
 def remaps(pairs: Mapping[str, str]) -> tuple[uri.Remap, ...]:
     """Return what recorded paths begin with, and from where they are read, as `--remap`."""
     return locations.remaps(values.texts("remap", pairs).items())
-
-
-def _text(name: str, value: object) -> str:
-    return values.of_type(name, value, str, "a text")

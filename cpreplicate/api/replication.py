@@ -14,6 +14,7 @@ from cpreplicate.core.notify import Notify, silent
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.operations.sync import sync as _sync
 from cpreplicate.operations.sync.diff import diff
+from cpreplicate.operations.sync.fingerprints import kafka_source
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest, SyncSettings
 from cpreplicate.runners import WarmRunners
@@ -33,7 +34,7 @@ def plan(
     cancellation: Cancellation | None = None,
 ) -> Report:
     """Return what `sync` would do, and change nothing, as `cpreplicate diff`."""
-    request = request_of(source, target, _options(options))
+    request = request_of(source, target, options_of(options))
     with running(on_message, cancellation) as cancelled:
         report = diff(request, on_message)
         cancelled.raise_if_cancelled()
@@ -54,7 +55,7 @@ def sync(
     `on_progress` is called every second, from another thread. If it raises, `on_message` gets that,
     and it is not called again. Raises one of `cpreplicate.errors`; then nothing was deleted.
     """
-    request = request_of(source, target, _options(options))
+    request = request_of(source, target, options_of(options))
     if on_progress is not None:
         show = Progress(on_progress, on_message)
         request = replace(request, execution=replace(request.execution, show=show))
@@ -77,6 +78,9 @@ def request_of(
     """
     source, target = place_of("source", source), place_of("target", target)
     settings = {each.name: getattr(options, each.name) for each in fields(SyncSettings)}
+    conf = values.optional(values.path, "kafka_source_conf", options.kafka_source_conf)
+    if options.kafka_source is not None:
+        kafka_source(options.kafka_source, conf)  # a mistake in it would be one of each checkpoint
     return SyncRequest(
         source=source.uri,
         target_root=target.uri,
@@ -86,6 +90,7 @@ def request_of(
         sides=sides or sides_of(source, target, options),
         max_delete=values.optional(values.cap, "max_delete", options.max_delete),
         packing=PackOptions(options.pack),
+        kafka_source_conf=conf,
         **settings,
     )
 
@@ -98,7 +103,8 @@ def sides_of(source: Place, target: Place, options: SyncOptions) -> Sides:
     return Sides(source.side(limits), target_side)
 
 
-def _options(options: SyncOptions | None) -> SyncOptions:
+def options_of(options: SyncOptions | None) -> SyncOptions:
+    """Return the options of a sync, by default those without a choice. Raises `UsageError`."""
     if options is None:
         return SyncOptions()
     return values.of_type("options", options, SyncOptions, "a SyncOptions")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cpreplicate.api import values
 from cpreplicate.api.cancellation import Cancellation
 from cpreplicate.api.places import AnyPlace, place_of
@@ -23,6 +25,7 @@ def sweep(
     empty_trash: bool = False,
     dry_run: bool = False,
     lock_wait: Amount = 0.0,
+    unsafe_lease: bool = False,
     execution: ExecutionOptions | None = None,
     on_message: Notify = silent,
     cancellation: Cancellation | None = None,
@@ -33,7 +36,7 @@ def sweep(
     there are more than `max_delete`: a number of files, or a share such as `20%`.
     """
     place = place_of("replica", replica)
-    side = place.side()
+    side = replace(place.side(), unsafe_lease=values.flag("unsafe_lease", unsafe_lease))
     request = SweepRequest(
         place.uri,
         values.seconds("min_age", min_age),

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import os
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,6 +35,25 @@ def of_type(name: str, value: object, kind: type[T], expected: str) -> T:
     return value
 
 
+def text(name: str, value: object) -> str:
+    """Return a text that is not empty."""
+    if not of_type(name, value, str, "a text"):
+        raise wrong(name, value, "a text that is not empty")
+    return str(value)
+
+
+def sequence(name: str, value: object, expected: str) -> tuple[Any, ...]:
+    """Return what a list or another sequence holds. A text is none."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise wrong(name, value, expected)
+    return tuple(value)
+
+
+def words(name: str, value: object) -> tuple[str, ...]:
+    """Return the texts of a sequence."""
+    return tuple(text(name, each) for each in sequence(name, value, "a sequence of texts"))
+
+
 def flag(name: str, value: object) -> bool:
     """Return a value that is True or False."""
     return of_type(name, value, bool, "True or False")
@@ -52,6 +72,13 @@ def word(name: str, value: object, *words: str) -> str:
     return value
 
 
+def whole(name: str, value: object) -> int:
+    """Return a whole number."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong(name, value, "a whole number")
+    return value
+
+
 def count(name: str, value: object, least: int = 1) -> int:
     """Return a whole number."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -62,10 +89,10 @@ def count(name: str, value: object, least: int = 1) -> int:
 def path(name: str, value: object) -> str:
     """Return a local path, or a URI, as a text."""
     if isinstance(value, (str, os.PathLike)):
-        text = os.fspath(value)
-        if isinstance(text, str):
-            return text
-    raise wrong(name, value, "a text or a pathlib.Path")
+        found = os.fspath(value)
+        if isinstance(found, str) and found.strip():
+            return found
+    raise wrong(name, value, "a text that is not empty, or a pathlib.Path")
 
 
 def texts(name: str, value: object) -> dict[str, str]:
@@ -152,11 +179,11 @@ def absolute(name: str, value: object) -> str:
 
 
 def _number(name: str, value: object, least: float, limit: float, expected: str) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    # no comparison with NaN holds
-    if not is_number or not isinstance(value, (int, float)) or not least <= value < limit:
-        raise wrong(name, value, expected)
-    return float(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        with suppress(OverflowError):  # of a whole number of hundreds of digits
+            if least <= float(value) < limit:  # no comparison with NaN holds
+                return float(value)
+    raise wrong(name, value, expected)
 
 
 def _parsed(name: str, text: str, parse: Callable[[str], T]) -> T:

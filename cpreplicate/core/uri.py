@@ -50,7 +50,7 @@ def resolve(text: str, base: str) -> str:
 
 def absolute(text: str, working_directory: str) -> str:
     """Return the URI that a user means by an argument, which is a URI or a local path."""
-    if not text:
+    if not text.strip(_JAVA_WHITESPACE):
         raise UsageError("an empty path was given. Name a directory or a URI")
     return resolve(text, "file:" + working_directory)
 

@@ -1,14 +1,20 @@
 """Replicas as another program hands them over, and takes them back."""
 
 import os
+import shutil
 from datetime import datetime, timezone
 
 import pytest
 
-from cpreplicate import SyncOptions, errors, promote, sync, unseal
+from cpreplicate import SyncOptions, errors, promote, sync, to_dict, unseal
 from cpreplicate.runners import ExecutionOptions
+from tests.operations.jobs.test_flink_jobs import answering
+from tests.support.encoder import OperatorEntry, Tree, encode
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.kafka_jobs import inline, subtask
+from tests.support.kafka_states import WRITER, stream
 from tests.support.replicas import NEXT
+from tests.support.sink_states import Part, bucket
 
 pytestmark = pytest.mark.usefixtures("still_source")
 INLINE = ExecutionOptions(runner="inline")
@@ -60,6 +66,42 @@ def test_a_replica_whose_files_are_missing_is_not_promoted(replica):
     assert (promotion.is_promoted, promotion.verification.restorable) == (False, False)
     with pytest.raises(errors.NotThere, match="not sealed"):
         unseal(replica, no_job_uses_it=True)
+
+
+def test_a_program_promotes_with_the_part_files_of_sinks_as_the_command_does(tmp_path):
+    out = tmp_path / "out" / "part-1"
+    part = Part(str(out), f"{out}.inprogress", 10, is_local=True)
+    states = stream({WRITER: [bucket(3, part, path=f"file:{out.parent}")]})
+    sink = OperatorEntry(
+        bytes([9]) * 16, 1, 16, (subtask(0, states, inline(states.data)),), None, "out: Writer"
+    )
+    directory = tmp_path / "dcA" / JOB / "chk-1"
+    directory.mkdir(parents=True)
+    (directory / "_metadata").write_bytes(encode(Tree(6, (sink,), 1)).data)
+    sync(directory.parent, tmp_path / "dcB", OPTIONS)
+    replica = tmp_path / "dcB" / JOB
+    with pytest.raises(errors.PartFilesMissing) as refused:
+        promote(replica, with_files=True, execution=INLINE)
+    assert [each["presence"] for each in to_dict(refused.value.report)["files"]] == ["missing"]
+    read_by_none = promote(
+        replica, with_files=True, not_read=["out: Writer"], dry_run=True, execution=INLINE
+    )
+    assert read_by_none.verification.restorable
+    out.parent.mkdir()
+    (out.parent / "part-1.inprogress").write_bytes(b"x" * 10)
+    assert promote(replica, with_files=True, execution=INLINE).is_promoted
+
+
+def test_a_program_asks_a_jobmanager_for_the_savepoint_of_a_job_that_was_stopped(replica, tmp_path):
+    shutil.rmtree(tmp_path / "dcA" / JOB / "chk-1")
+    last = {"id": 9, "external_path": "file:/far/savepoint-0123", "latest_ack_timestamp": 2000}
+    answers = {f"/jobs/{JOB}/checkpoints": {"latest": {"completed": None, "savepoint": last}}}
+    with (
+        answering(answers) as (address, _),
+        pytest.raises(errors.Refused, match="file:/far/savepoint-0123, completed"),
+    ):
+        promote(replica, flink=[f"http://{address}"], execution=INLINE)
+    assert promote(replica, allow_older=True, execution=INLINE).is_promoted
 
 
 def test_unseal_needs_the_job_or_that_there_is_none(places, replica):

@@ -6,11 +6,14 @@ import json
 import shlex
 from pathlib import Path
 from random import Random
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+import cpreplicate
 from cpreplicate.core.retention import Retention
+from cpreplicate.errors import NotAtKafka
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.runners import ExecutionOptions
@@ -102,6 +105,24 @@ def test_of_a_mirror_that_trails_the_newest_checkpoint_that_it_has_reached_is_ta
     ended = site.promote()
     assert ended.json()["checkpoint"] == "chk-2"
     assert problems(ended) == {"chk-4": ["beyond-end"], "chk-3": ["beyond-end"], "chk-2": []}
+
+
+def test_a_program_promotes_with_a_kafka_as_the_command_does(site, kafka, topic, tmp_path):
+    kafka.create(topic, {0: 25})
+    for number, offset in ((1, 10), (2, 90)):
+        site.checkpoint(number, Split(topic, 0, offset))
+    conf = tmp_path / "kafka.properties"
+    conf.write_text("client.id=a-program\n")
+    asked: dict[str, Any] = {"kafka": site.servers, "kafka_conf": conf, "with_positions": True}
+    with pytest.raises(NotAtKafka) as refused:
+        cpreplicate.promote(site.replica, "chk-2", **asked)
+    (checked,) = cpreplicate.to_dict(refused.value.report)["kafka"]["checked"]
+    assert [each["problem"] for each in checked["problems"]] == ["beyond-end"]
+    tried = cpreplicate.promote(site.replica, dry_run=True, **asked)
+    assert (tried.checkpoint, tried.is_promoted) == ("chk-1", False)
+    assert tried.kafka is not None
+    assert [each.checkpoint for each in tried.kafka.checked] == ["chk-2", "chk-1"]
+    assert cpreplicate.promote(site.replica, **asked).is_promoted
 
 
 def test_a_checkpoint_whose_records_are_deleted_is_refused_before_anything_changes(

@@ -36,7 +36,6 @@ class SyncSettings:
     check_content: bool = False
     name: str | None = None
     kafka_source: str | None = None
-    kafka_source_conf: str | None = None
     execution: ExecutionOptions = field(default=ExecutionOptions())
 
 
@@ -54,7 +53,8 @@ class SyncRequest(SyncSettings):
     `has_namesake`: another source whose directory has the same name is replicated into the same
     TARGET_ROOT by this process, so that a new replica gets a name of its own. `savepoint_of`: the
     source is a savepoint of the job whose replica has this URI. `reported_by` is the URL of the
-    JobManager that reports the job, None of one that has ended.
+    JobManager that reports the job, None of one that has ended. `kafka_source_conf` is a file of
+    librdkafka's properties.
     """
 
     source: str
@@ -75,6 +75,7 @@ class SyncRequest(SyncSettings):
     has_namesake: bool = False
     savepoint_of: str | None = None
     reported_by: str | None = None
+    kafka_source_conf: str | None = None
 
     @property
     def stated(self) -> Stated | None:
