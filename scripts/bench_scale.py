@@ -2,9 +2,10 @@
 bench-scale`.
 
 Prints tables of docs/lab/executors.md: 1 to 16 executors with a line of their own each on this
-machine (`scripts/bench/scaling.py`), what a copy costs (`costs.py`), the batches of a plan of 10 TB
-on up to 200 executors, simulated with these costs (`planned.py`), and cpreplicate, DistCp's dynamic
-strategy and spark-distcp over the same trees (`competing.py`).
+machine (`scripts/bench/scaling.py`), one large file among small ones (`longest.py`), what a copy
+costs (`costs.py`), the batches of a plan of 10 TB on up to 200 executors, simulated with these
+costs (`planned.py`), and cpreplicate, DistCp's dynamic strategy and spark-distcp over the same
+trees (`competing.py`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scripts.bench import competing, costs, planned, scaling
+from scripts.bench import competing, costs, longest, planned, scaling
 from scripts.bench.measured import end_tidily
 from scripts.bench_hdfs import show_targets
 
-_PARTS = ("scaling", "costs", "plan", "others")
+_PARTS = ("scaling", "longest", "costs", "plan", "others")
 
 
 def arguments() -> argparse.Namespace:
@@ -64,6 +65,9 @@ def main() -> None:
         work = scaling.QUICK if options.quick else scaling.FULL
         numbers = [int(number) for number in options.executors.split(",")]
         show_targets(list(scaling.targets(scaling.table(work, numbers, options.patience))))
+    if "longest" in parts:
+        size = longest.QUICK if options.quick else longest.FULL
+        show_targets(list(longest.targets(longest.table(size, options.patience, options.quick))))
     model = planned.MODEL
     if "costs" in parts:
         model = costs.measured(rounds, options.patience)

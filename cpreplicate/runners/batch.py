@@ -17,6 +17,7 @@ from cpreplicate.runners.packs import PackPool, write_packs
 from cpreplicate.runners.tasks import (
     SMALL,
     Copy,
+    CopyRange,
     Delete,
     Dropped,
     Late,
@@ -29,6 +30,7 @@ from cpreplicate.runners.tasks import (
     size_of,
 )
 from cpreplicate.storage import (
+    Range,
     Side,
     Sides,
     Storage,
@@ -36,6 +38,7 @@ from cpreplicate.storage import (
     checksums_of_parts,
     copy_file,
     copy_growing,
+    copy_range,
     copy_within,
     read_part,
 )
@@ -179,7 +182,7 @@ def _run_in_pools(
 
 def _storages(action: Task, sides: Sides) -> list[Storage]:
     storages = [sides.target.storage(action.target)]
-    if not isinstance(action, Copy) or action.part is not None:
+    if isinstance(action, (Read, Delete)) or (isinstance(action, Copy) and action.part is not None):
         return storages
     return [*storages, sides.source.storage(action.source)]
 
@@ -223,6 +226,8 @@ def attempt(action: Task, sides: Sides, moved: Callable[[int], None]) -> Outcome
         moved(0)
         if isinstance(action, Copy) and action.token is not None:
             return _copy_growing(action, action.token, sides, moved)
+        if isinstance(action, CopyRange):
+            return _copy_range(action, sides, moved)
         length, crc32c = _do(action, sides, moved)
     except (OSError, CpreplicateError, Dropped) as error:
         return failed(action, error, time.monotonic() - started)
@@ -240,7 +245,18 @@ def _copy_growing(
     return Outcome(target, *whole, seconds, prefix=prefix.bytes, prefix_crc32c=prefix.crc32c)
 
 
-def _do(action: Task, sides: Sides, moved: Callable[[int], None]) -> tuple[int, int | None]:
+def _copy_range(action: CopyRange, sides: Sides, moved: Callable[[int], None]) -> Outcome:
+    started = time.monotonic()
+    wanted = Range(action.offset, action.extent, action.is_last)
+    places = (action.source, action.file, action.joint)
+    (length, crc32c), receipt = copy_range(*places, wanted, sides, moved, action.inside)
+    seconds = time.monotonic() - started
+    return Outcome(action.target, length, crc32c, seconds, receipt=receipt)
+
+
+def _do(
+    action: Copy | Read | Delete, sides: Sides, moved: Callable[[int], None]
+) -> tuple[int, int | None]:
     if isinstance(action, Delete):
         _remove(action, sides.target.storage(action.target))
         return 0, None

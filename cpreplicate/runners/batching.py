@@ -5,13 +5,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from cpreplicate.core.packs import PACK_BYTES
-from cpreplicate.runners.copy_rows import Copies, Indexes, packed_of, sizes_of
+from cpreplicate.runners.copy_rows import Copies, Indexes, WithRanges, packed_of, sizes_of
 from cpreplicate.runners.tasks import SMALL, Read, Task, size_of
 
 BATCHES_A_SLOT = 4  # so that a slow batch leaves others to the faster slots
@@ -36,6 +37,9 @@ def batches(
     """
     if not actions:
         return []
+    if isinstance(actions, WithRanges):
+        both = [batches(part, slots, batch_bytes, batch_files) for part in actions.parts]
+        return sorted(chain(*both), key=lambda batch: int(sizes_of(batch).sum()), reverse=True)
     caps = Caps(batch_files or BATCH_FILES, batch_bytes or BATCH_BYTES)
     if not isinstance(actions, Copies) and (reads_of := _reads_by_pack(actions)):
         others = [action for action in actions if not _is_of_pack(action)]

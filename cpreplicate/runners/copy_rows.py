@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from cpreplicate.core.lazy import lazy
 from cpreplicate.core.path_columns import Rows, prefixed, rows_of, texts
 from cpreplicate.core.tables import RowSequence
 from cpreplicate.protocol.lease import LeaseToken
-from cpreplicate.runners.tasks import Copy, Task, size_of
+from cpreplicate.runners.tasks import Copy, CopyRange, Task, file_of, size_of
 
 Indexes = npt.NDArray[Any]
 _CHUNK = 4_096  # copies that are objects at the same time
@@ -24,11 +24,27 @@ _CHUNK = 4_096  # copies that are objects at the same time
 
 def sizes_of(actions: Sequence[Task]) -> Indexes:
     """Return how many bytes each action moves."""
+    if isinstance(actions, WithRanges):
+        return np.concatenate([sizes_of(actions.actions), sizes_of(actions.ranges)])
     return (
         actions.sizes()
         if isinstance(actions, Copies)
         else np.fromiter(map(size_of, actions), np.int64, len(actions))
     )
+
+
+def places_of(actions: Sequence[Task]) -> Iterator[str]:
+    """Yield URIs on all filesystems that the actions need."""
+    if isinstance(actions, WithRanges):
+        yield from places_of(actions.actions)
+        yield from places_of(actions.ranges)
+    elif isinstance(actions, Copies):
+        yield from actions.places()
+    else:
+        for action in actions:
+            yield action.target
+            if isinstance(action, (Copy, CopyRange)):
+                yield action.source
 
 
 def packed_of(actions: Sequence[Task]) -> Indexes:
@@ -139,3 +155,41 @@ class Copies(RowSequence[Copy]):
             planned.stem if is_packed else None,
             inside=planned.root.rstrip("/"),
         )
+
+
+class WithRanges(Sequence[Task]):
+    """Actions, and after them the ranges of files that are copied in parts."""
+
+    def __init__(self, actions: Sequence[Task], ranges: Sequence[CopyRange]) -> None:
+        self.actions, self.ranges = actions, ranges
+
+    @classmethod
+    def of(cls, actions: Sequence[Task], ranges: Sequence[CopyRange]) -> WithRanges:
+        """Return the actions with ranges in place of the copies of their files."""
+        files = set(map(file_of, ranges))
+        rows = [row for row, action in enumerate(actions) if action.target not in files]
+        if isinstance(actions, Copies):
+            return cls(actions.take(np.array(rows, np.int64)), ranges)
+        return cls([actions[row] for row in rows], ranges)
+
+    @property
+    def parts(self) -> tuple[Sequence[Task], Sequence[Task]]:
+        """Both."""
+        return self.actions, self.ranges
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        count = len(self.actions)
+        return self.actions[index] if index < count else self.ranges[index - count]
+
+    def __iter__(self) -> Iterator[Task]:
+        yield from self.actions
+        yield from self.ranges
+
+    def __len__(self) -> int:
+        return len(self.actions) + len(self.ranges)

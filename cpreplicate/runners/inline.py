@@ -19,6 +19,7 @@ from cpreplicate.runners.tasks import (
     Task,
     Watcher,
     current_wanted,
+    file_of,
     is_gone,
     size_of,
 )
@@ -144,7 +145,7 @@ class _Counter(Watcher):
         progress.begin(self)
 
     def is_wanted(self, index: int) -> bool:
-        return self._wanted is None or self._wanted(self._actions[index].target)
+        return self._wanted is None or self._wanted(file_of(self._actions[index]))
 
     def moved(self, count: int) -> None:
         self._progress.add(self, moved=count)
@@ -154,7 +155,7 @@ class _Counter(Watcher):
         if self._done is not None:
             self._done(outcome)
         if outcome.error is None:
-            self._progress.add(self, files=1, size=outcome.bytes)
+            self._progress.add(self, outcome.files, outcome.bytes)
         elif is_gone(outcome, self._wanted):
             self._progress.expect(-1, -size_of(self._actions[index]))
         else:

@@ -48,6 +48,29 @@ class Copy(NamedTuple):
     inside: str = ""
 
 
+class CopyRange(NamedTuple):
+    """A copy of a range of `source`, from `offset` on, into a `file` that is joined of ranges.
+
+    It has `extent` bytes. The last range of a file reaches to the end of the source: it has at
+    least so many, or about `size` if that is more. `joint` is what `Storage.begin_join` returned
+    for the file. `inside` is as of `Copy`.
+    """
+
+    source: str
+    file: str
+    offset: int
+    extent: int
+    size: int
+    is_last: bool
+    joint: str
+    inside: str = ""
+
+    @property
+    def target(self) -> str:
+        """What its outcome is known by."""
+        return f"{self.file} from byte {self.offset}"
+
+
 class Read(NamedTuple):
     """A read of `target`, of `extent` bytes, for its CRC32C.
 
@@ -73,7 +96,7 @@ class Delete(NamedTuple):
     to: str | None = None
 
 
-Task: TypeAlias = Copy | Read | Delete
+Task: TypeAlias = Copy | CopyRange | Read | Delete
 
 
 class Late(CpreplicateError):
@@ -87,7 +110,8 @@ class Outcome(NamedTuple):
     copied have the CRC32C `prefix_crc32c`. `missing`: the file to be copied is not at the source.
     `short`: it is there, and shorter than its extent. `late`: the action was not begun in time.
     `damaged`: what is to be read at the target is. `dropped`: the copy was not wanted
-    any more, and was not made. No other try ends better than one of these.
+    any more, and was not made. No other try ends better than one of these. `receipt`: a range was
+    copied, and this is what its file is joined by.
     """
 
     target: str
@@ -104,6 +128,12 @@ class Outcome(NamedTuple):
     prefix: int | None = None
     prefix_crc32c: int | None = None
     dropped: bool = False
+    receipt: str | None = None
+
+    @property
+    def files(self) -> int:
+        """How many files are done: a range of a file is none."""
+        return 1 if self.receipt is None else 0
 
     @property
     def is_worth_a_try(self) -> bool:
@@ -130,9 +160,14 @@ class Outcome(NamedTuple):
 
 def size_of(action: Task) -> int:
     """Return the bytes that an action moves."""
-    if isinstance(action, Copy):
+    if isinstance(action, (Copy, CopyRange)):
         return max(action.extent, action.size)
     return action.extent if isinstance(action, Read) else 0
+
+
+def file_of(action: Task) -> str:
+    """Return the URI of the file that an action is about."""
+    return action.file if isinstance(action, CopyRange) else action.target
 
 
 class Wanted:

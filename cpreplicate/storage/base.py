@@ -13,6 +13,9 @@ from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, Space,
 
 T = TypeVar("T")
 TEMPORARY = ".cpreplicate-tmp-"
+# Bytes: the ranges that are joined begin at multiples of it. That is the usual block of HDFS, and a
+# multiple of the parts of an upload to S3.
+RANGE = 128 << 20
 CHUNK = 4 << 20  # bytes; single reads over 8 MiB cost memory and gain nothing on HDFS
 
 
@@ -124,6 +127,7 @@ class Storage(ABC):
     copies_within = False  # whether the service itself copies a file within it: `copy_within`
     has_directories = True  # whether a directory may be there with nothing in it
     keeps_uploads = False  # whether a put that was killed stays, unseen, until it is aborted
+    joins = False  # whether a file may be joined of ranges that several processes write
     counts_for_space = False  # whether `space` has the service count files
     needs_conditions = False  # whether the lease relies on conditions that a service may ignore
     lists_less = False  # whether a file that its writer has open may be longer than it lists
@@ -236,6 +240,45 @@ class Storage(ABC):
 
         Of several contenders one succeeds.
         """
+
+    def begin_join(self, uri: str, length: int) -> str | None:  # noqa: ARG002  # most cannot
+        """Begin a file of about so many bytes, of ranges that processes on any host write.
+
+        Returns what they need to know, the joint, or None if no file can be joined there. Nothing
+        appears before `join`. What a run that died began is removed as other unfinished files are.
+        """
+        return None
+
+    def write_range(
+        self,
+        uri: str,
+        joint: str,
+        offset: int,
+        content: Content,
+        expect: Callable[[int], None],
+    ) -> str:
+        """Write a range of a file durably; return a receipt for `join`.
+
+        It begins at a multiple of `RANGE`, and so does the next one. `expect` gets its length, and
+        may raise. A range may be written again, by a process that knows nothing of the first one;
+        the bytes must be the same. Once the file is joined or given up, no write changes what is
+        at its place to other bytes.
+        """
+        raise NotImplementedError
+
+    def join(
+        self,
+        uri: str,
+        joint: str,
+        receipts: Sequence[str],
+        length: int,
+        attributes: Attributes | None = None,
+    ) -> None:
+        """Let a file appear as `put` does, of all its ranges in their order, `length` bytes."""
+        raise NotImplementedError
+
+    def give_up_join(self, uri: str, joint: str) -> None:  # noqa: B027  # most cannot join
+        """Remove what was written of a file that is not to be joined."""
 
     def publish(
         self, uri: str, content: Content, check: Callable[[int], None], replace: bool

@@ -11,7 +11,7 @@ import difflib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
@@ -25,6 +25,9 @@ from cpreplicate.storage.option_names import HDFS_SCHEMES, WEBHDFS_SCHEMES
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.waiting import deadlines
 from cpreplicate.storage.wrappers.limits import Limited, Limits
+
+if TYPE_CHECKING:
+    from cpreplicate.storage.backends.jvm.hadoop import HadoopStorage
 
 Options = tuple[tuple[str, str], ...]
 HDFS_CLIENTS = ("native", "hadoop")
@@ -178,7 +181,7 @@ def _hdfs(filesystem: str, side: Side) -> Storage:
     deadline = side.deadline(filesystem)
 
     @functools.cache
-    def hadoop() -> Storage:
+    def hadoop() -> HadoopStorage:
         from cpreplicate.storage.backends.jvm.hadoop import HadoopStorage
 
         return HadoopStorage(cluster, options, side.write, deadline, keytab)

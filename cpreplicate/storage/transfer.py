@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 from cpreplicate.core.sizes import counted
-from cpreplicate.storage.base import CHUNK, SourceMissing, Storage, Streamed, read_up_to
+from cpreplicate.storage.base import (
+    CHUNK,
+    Content,
+    SourceMissing,
+    Storage,
+    Streamed,
+    read_up_to,
+)
 from cpreplicate.storage.sides import Side, Sides
 from cpreplicate.storage.waiting.cancellation import go_on
 from cpreplicate.storage.wrappers import limits
@@ -27,6 +36,54 @@ class Checksum(NamedTuple):
 
     bytes: int
     crc32c: int
+
+
+def joined(ranges: Iterable[Checksum]) -> Checksum:
+    """Return the checksum of a file, of those of its ranges in their order."""
+    return functools.reduce(_joined, ranges, Checksum(0, 0))
+
+
+def _joined(before: Checksum, after: Checksum) -> Checksum:
+    """Return the checksum of two ranges, one after the other.
+
+    The CRC of bytes is linear: that of the former moves on by the bytes of the latter, each of
+    which is eight multiplications by x modulo the polynomial. See `crc32_combine` of zlib.
+    """
+    moved = _times(before.crc32c, _power_of_x(8 * after.bytes))
+    return Checksum(before.bytes + after.bytes, moved ^ after.crc32c)
+
+
+_POLYNOMIAL, _ONE = 0x82F63B78, 1 << 31  # Castagnoli's, as all here with the highest power last
+
+
+def _power_of_x(exponent: int) -> int:
+    result, power = _ONE, _ONE >> 1
+    while exponent:
+        if exponent & 1:
+            result = _times(result, power)
+        power, exponent = _times(power, power), exponent >> 1
+    return result
+
+
+def _times(first: int, second: int) -> int:
+    """Return the product of two polynomials modulo that of the CRC."""
+    product = 0
+    while first:
+        if first & _ONE:
+            product ^= second
+        first = (first << 1) & 0xFFFFFFFF
+        second = (second >> 1) ^ (_POLYNOMIAL if second & 1 else 0)
+    return product
+
+
+class Range(NamedTuple):
+    """A range of a file: `length` bytes from `offset` on. The last one has at least so many, and
+    ends with the file.
+    """
+
+    offset: int
+    length: int
+    is_last: bool
 
 
 class ShortSource(OSError):
@@ -93,19 +150,50 @@ def _copied(
     status = reading.stat(source) if sides.preserve else None
 
     def put() -> int:
-        # a put that could not begin has read nothing, and closed nothing
-        with contextlib.ExitStack() as tried:
-
-            def content() -> Iterator[bytes]:
-                tried.close()
-                return crc.over(tried.enter_context(_opened(reading, source, extent)))
-
+        with _source(reading, source, extent, crc.over) as content:
             return writing.put(target, content, expect, status.attributes if status else None)
 
     # a read that fails midway fails the put: one of the two storages tries the whole again
     is_tried_by_source = reading.retries and not writing.retries
     length = reading.carry_out("read", source, put) if is_tried_by_source else put()
     return Checksum(length, crc.value)
+
+
+def copy_range(
+    source: str,
+    target: str,
+    joint: str,
+    wanted: Range,
+    sides: Sides,
+    moved: Moved = _ignore,
+    inside: str = "",
+) -> tuple[Checksum, str]:
+    """Copy a range into a file that is joined of ranges; return its checksum and its receipt.
+
+    `joint` is what `begin_join` returned for the target. The rest is as of `copy_file`.
+    """
+    reading, writing = sides.source.storage(source), sides.target.storage(target, inside)
+    crc, (offset, length, is_last) = _Crc(sides.target, moved), wanted
+
+    def expect(copied: int) -> None:
+        if copied < length:
+            raise ShortSource(
+                f"{source} has {counted(offset + copied, 'byte')}, and {offset + length} of it are"
+                " to be copied"
+            )
+        crc.moved(0)
+
+    def over(stream: BinaryIO) -> Iterator[bytes]:
+        stream.seek(offset)
+        return crc.over(stream, None if is_last else length)
+
+    def write() -> str:
+        with _source(reading, source, offset + length, over) as content:
+            return writing.write_range(target, joint, offset, content, expect)
+
+    is_tried_by_source = reading.retries and not writing.retries  # as in `_copied`
+    receipt = reading.carry_out("read", source, write) if is_tried_by_source else write()
+    return Checksum(crc.count, crc.value), receipt
 
 
 class WholeFile(NamedTuple):
@@ -301,29 +389,54 @@ class _Crc:
     def __init__(self, side: Side, moved: Moved, extent: int | None = None) -> None:
         self._limits, self._extent = side.limits, extent
         self.moved = moved
-        self.value = 0
+        self.value = self.count = 0
         self.prefix: int | None = None
 
-    def over(self, stream: BinaryIO) -> Iterator[bytes]:
-        """Yield the pieces of a stream at the allowed rate. Then `value` is the CRC32C of them."""
+    def over(self, stream: BinaryIO, length: int | None = None) -> Iterator[bytes]:
+        """Yield the pieces of a stream at the allowed rate: all, or `length` bytes.
+
+        Then `value` is the CRC32C of them, and `count` how many bytes they are.
+        """
         from google_crc32c import extend
 
-        self.value = count = 0
+        self.value = count = self.count = 0
         self.prefix = 0 if self._extent == 0 else None
         with stream:
-            for chunk in stream.pieces() if isinstance(stream, Streamed) else _pieces(stream):
+            for chunk in _pieces(stream, length):
                 limits.wait(self._limits, "bytes", len(chunk), lambda: self.moved(0))
                 if self._extent is not None and count < self._extent <= count + len(chunk):
                     self.prefix = extend(self.value, chunk[: self._extent - count])
                 count += len(chunk)
-                self.value = extend(self.value, chunk)
+                self.count, self.value = count, extend(self.value, chunk)
                 self.moved(len(chunk))
                 yield chunk
 
 
-def _pieces(stream: BinaryIO) -> Iterator[bytes]:
-    while piece := stream.read(CHUNK):
+def _pieces(stream: BinaryIO, length: int | None) -> Iterator[bytes]:
+    if length is None and isinstance(stream, Streamed):
+        yield from stream.pieces()
+        return
+    left = math.inf if length is None else length
+    while left and (piece := stream.read(int(min(CHUNK, left)))):
+        left -= len(piece)
         yield piece
+
+
+@contextlib.contextmanager
+def _source(
+    reading: Storage, source: str, extent: int, over: Callable[[BinaryIO], Iterator[bytes]]
+) -> Iterator[Content]:
+    """Provide what is read of a file, by `over`, for a put, which may be tried several times.
+
+    A put that could not begin has read nothing, and closed nothing.
+    """
+    with contextlib.ExitStack() as tried:
+
+        def content() -> Iterator[bytes]:
+            tried.close()
+            return over(tried.enter_context(_opened(reading, source, extent)))
+
+        yield content
 
 
 def _opened(storage: Storage, source: str, extent: int) -> BinaryIO:

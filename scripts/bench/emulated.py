@@ -12,7 +12,7 @@ import functools
 import io
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
@@ -33,15 +33,16 @@ class EmulatedSite(Side):
 
     bandwidth: float = 40e6
     latency: float = 0.02
+    joins: bool = True
 
     def storage(self, uri: str, inside: str = "") -> Storage:  # noqa: ARG002  # there is but one
-        return _storage(self.bandwidth, self.latency)
+        return _storage(self.bandwidth, self.latency, self.joins)
 
 
 @functools.cache
-def _storage(bandwidth: float, latency: float) -> EmulatedStorage:
+def _storage(bandwidth: float, latency: float, joins: bool) -> EmulatedStorage:
     """One a process, so both sides of a copy share it."""
-    return EmulatedStorage(bandwidth, latency)
+    return EmulatedStorage(bandwidth, latency, joins)
 
 
 class EmulatedStorage(Storage):
@@ -49,7 +50,8 @@ class EmulatedStorage(Storage):
 
     streams, put_calls = 64, 1 + _MORE_CALLS_OF_A_PUT  # those of HDFS
 
-    def __init__(self, bandwidth: float, latency: float) -> None:
+    def __init__(self, bandwidth: float, latency: float, joins: bool) -> None:
+        self.joins = joins
         self._line = RateLimiter({"bytes": bandwidth})
         self._latency = latency
         self._lock = threading.Lock()
@@ -87,6 +89,31 @@ class EmulatedStorage(Storage):
             self.written += length
         return length
 
+    def begin_join(self, uri: str, length: int) -> str | None:  # noqa: ARG002
+        self._call()
+        return uri
+
+    def write_range(
+        self,
+        uri: str,
+        joint: str,  # noqa: ARG002
+        offset: int,  # noqa: ARG002
+        content: Content,
+        expect: Callable[[int], None],
+    ) -> str:
+        self.put(uri, content, expect)
+        return ""
+
+    def join(
+        self,
+        uri: str,  # noqa: ARG002
+        joint: str,  # noqa: ARG002
+        receipts: Sequence[str],  # noqa: ARG002
+        length: int,  # noqa: ARG002
+        attributes: Attributes | None = None,  # noqa: ARG002
+    ) -> None:
+        self._call(2)
+
     def create_exclusive(self, uri: str, data: bytes) -> bool:
         raise NotImplementedError
 
@@ -118,6 +145,12 @@ class _Zeros(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Leave the bytes before an offset aside. Nothing was read before."""
+        assert whence == io.SEEK_SET
+        self._left -= offset
+        return offset
 
     def read(self, size: int = -1) -> bytes:
         count = min(self._left, len(_PIECE), size if size >= 0 else self._left)

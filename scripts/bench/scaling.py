@@ -104,10 +104,10 @@ def rows(work: Work, numbers: Sequence[int], patience: float) -> Iterator[Row]:
 
 def _row(master: str, executors: int, wanted: Sequence[Copy], events: Path, patience: float) -> Row:
     execution = ExecutionOptions(
-        runner="spark", master=master, conf=_conf(executors, events), parallelism=executors
+        runner="spark", master=master, conf=settings(executors, events), parallelism=executors
     )
     with SparkRunner(Sides(SITE, SITE), execution) as runner:
-        runner.run(_warm(executors))
+        runner.run(warm(executors))
         measured.wait_until_quiet(patience)
         meter = Meter()
         outcomes = runner.run(wanted)
@@ -120,7 +120,7 @@ def _row(master: str, executors: int, wanted: Sequence[Copy], events: Path, pati
     return Row(executors, total, seconds, run.tail(executors), cpu, others)
 
 
-def _warm(executors: int) -> list[Copy]:
+def warm(executors: int) -> list[Copy]:
     """Enough for every executor to have started its Python and to have imported what it needs."""
     sizes = [1 << 20] * (20 * executors)
     return [
@@ -129,7 +129,7 @@ def _warm(executors: int) -> list[Copy]:
     ]
 
 
-def _conf(executors: int, events: Path) -> tuple[tuple[str, str], ...]:
+def settings(executors: int, events: Path) -> tuple[tuple[str, str], ...]:
     """So many executors of one core, all of them there before the first task.
 
     They import what they need from here.

@@ -338,6 +338,115 @@ def uploads_under_way(place):
     ]
 
 
+RANGE = 16 << 20  # bytes: what a part of an upload has, so a range may begin at its multiples
+DATA = b"".join(bytes([number]) * (5 << 20) for number in range(8))
+LONG = 2 << 30  # bytes that are announced: no storage joins what is too short to be worth it
+
+
+@pytest.fixture
+def joint(storage, root):
+    """A file that was begun, to be joined of ranges."""
+    begun = storage.begin_join(f"{root}/d/file", LONG)
+    if begun is None:
+        pytest.skip("it joins no files")
+    return begun
+
+
+def write_range(storage, root, joint, number, expect=lambda _length: None):
+    start = number * RANGE
+    pieces = [
+        DATA[at : at + (4 << 20)] for at in range(start, min(start + RANGE, len(DATA)), 4 << 20)
+    ]
+    return storage.write_range(f"{root}/d/file", joint, start, lambda: pieces, expect)
+
+
+def visible(storage, root):
+    listed = storage.list(f"{root}/d")
+    return [each.name for each in listed if not each.name.startswith(TEMPORARY)]
+
+
+def test_the_storages_that_join_files_are_known(place, request):
+    """Else the tests below would be skipped where they must not be."""
+    name = request.node.callspec.params["place"]
+    joins = ("file", "hdfs", "hdfs-hadoop", "hdfs-ha", "hdfs-ha-hadoop", "viewfs", "webhdfs", "s3")
+    begun = place.storage.begin_join(f"{place.root}/d/file", LONG)
+    assert (begun is not None) == (name in (*joins, "versitygw"))
+    assert place.storage.joins == (begun is not None)
+
+
+def test_a_file_that_is_joined_of_ranges_appears_whole_and_only_then(place, storage, root, joint):
+    uri, lengths = f"{root}/d/file", list[int]()
+    put(storage, uri, b"old")
+    with ThreadPoolExecutor(3) as pool:  # in any order
+        receipts = [
+            *pool.map(lambda n: write_range(storage, root, joint, n, lengths.append), range(3))
+        ]
+    assert sorted(lengths) == [8 << 20, RANGE, RANGE]
+    assert (read(storage, uri), visible(storage, root)) == (b"old", ["file"])
+    storage.join(uri, joint, receipts, len(DATA), Attributes(0o640, 1_000_000_000.0))
+    assert read(storage, uri) == DATA
+    assert [each.name for each in storage.list(f"{root}/d")] == ["file"]
+    assert uploads_under_way(place) == []
+    if place.has_directories:
+        assert storage.stat(uri).modified == 1_000_000_000
+
+
+def test_a_range_that_failed_or_was_written_twice_is_written_again_by_itself(
+    place, storage, root, joint
+):
+    def torn_range():
+        yield DATA[: 4 << 20]
+        raise OSError(errno.EIO, "the disk failed")
+
+    with pytest.raises(OSError, match="the disk failed"):
+        storage.write_range(f"{root}/d/file", joint, 0, torn_range, lambda _length: None)
+
+    def short(length):
+        raise ShortSource(f"{length} bytes")
+
+    with pytest.raises(ShortSource):
+        write_range(storage, root, joint, 2, short)
+    receipts = [write_range(storage, root, joint, number) for number in (0, 1, 2)]
+    receipts[1] = write_range(storage, root, joint, 1)
+    storage.join(f"{root}/d/file", joint, receipts, len(DATA))
+    assert read(storage, f"{root}/d/file") == DATA
+    assert visible(storage, root) == ["file"]
+    assert uploads_under_way(place) == []
+
+
+def test_who_writes_a_range_late_changes_nothing(place, storage, root, joint):
+    """An executor that was lost may live on. The file was joined meanwhile, or given up."""
+    receipts = [write_range(storage, root, joint, number) for number in range(3)]
+    storage.join(f"{root}/d/file", joint, receipts, len(DATA))
+    with contextlib.suppress(OSError):
+        write_range(storage, root, joint, 1)
+    assert read(storage, f"{root}/d/file") == DATA
+    other = storage.begin_join(f"{root}/d/other", LONG)
+    storage.give_up_join(f"{root}/d/other", other)
+    with contextlib.suppress(OSError):
+        storage.write_range(f"{root}/d/other", other, 0, lambda: [DATA], lambda _length: None)
+    assert visible(storage, root) == ["file"]
+    assert uploads_under_way(place) == []
+
+
+def test_a_file_that_is_given_up_leaves_nothing(place, storage, root, joint):
+    put(storage, f"{root}/d/other", b"x")
+    write_range(storage, root, joint, 0)
+    write_range(storage, root, joint, 2)
+    storage.give_up_join(f"{root}/d/file", joint)
+    assert [each.name for each in storage.list(f"{root}/d")] == ["other"]
+    assert uploads_under_way(place) == []
+
+
+def test_a_file_of_which_a_range_is_missing_does_not_appear(storage, root, joint):
+    receipts = [write_range(storage, root, joint, number) for number in range(2)]
+    if root.startswith("s3"):
+        pytest.skip("the parts that are named are those that were acknowledged")
+    with pytest.raises(OSError, match="bytes"):
+        storage.join(f"{root}/d/file", joint, receipts, len(DATA))
+    assert visible(storage, root) == []
+
+
 def test_of_many_contenders_one_creates(storage, root):
     start, won = threading.Barrier(16), []
 

@@ -9,13 +9,13 @@ import functools
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from cpreplicate.runners.base import Done
 from cpreplicate.runners.progress import Progress
 from cpreplicate.runners.spark import clocks
 from cpreplicate.runners.spark.transport import IndexedOutcome, decode_outcomes, encode_outcomes
-from cpreplicate.runners.tasks import Outcome, Task, Wanted, Watcher, is_gone
+from cpreplicate.runners.tasks import Outcome, Task, Wanted, Watcher, file_of, is_gone
 from cpreplicate.storage import Transient
 from cpreplicate.storage.rpc import Answers, RpcAddress, RpcClient
 
@@ -76,7 +76,7 @@ class ProgressReports:
             done = dict(self._finished.get(key, {}))
             if key in self._batches:
                 self._progress.begin(key)
-                self._progress.add(key, len(done), sum(outcome.bytes for outcome in done.values()))
+                self._progress.add(key, *_amount(done.values()))
                 self._progress.retry(int(attempt > 0))
         return encode_outcomes(IndexedOutcome(*item) for item in done.items())
 
@@ -89,7 +89,7 @@ class ProgressReports:
         if batch is None or wanted is None:
             return None
         if version != (now := wanted.version):
-            targets = (task.target for task in batch)
+            targets = map(file_of, batch)
             dropped = frozenset(index for index, target in enumerate(targets) if not wanted(target))
             with self._lock:
                 self._dropped[key] = now, dropped
@@ -112,13 +112,17 @@ class ProgressReports:
             wanted = self._wanted.get(key)
             errors = (each for _, each in reported if each.error is not None)
             failed = sum(not is_gone(outcome, wanted) for outcome in errors)
-            self._progress.add(
-                key, len(fresh), sum(outcome.bytes for outcome in fresh.values()), moved, failed
-            )
+            self._progress.add(key, *_amount(fresh.values()), moved, failed)
             done = self._done[key]
         if done is not None:
             for outcome in fresh.values():
                 done(outcome)
+
+
+def _amount(outcomes: Collection[Outcome]) -> tuple[int, int]:
+    """Return how many files and bytes are done."""
+    files = sum(outcome.files for outcome in outcomes)
+    return files, sum(outcome.bytes for outcome in outcomes)
 
 
 class Reporter(Watcher):

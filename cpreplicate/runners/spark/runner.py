@@ -24,10 +24,11 @@ from cpreplicate.core.sizes import counted
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners.base import Done, In, Out
 from cpreplicate.runners.batch import perform
-from cpreplicate.runners.batching import batches
-from cpreplicate.runners.copy_rows import Copies, sizes_of
+from cpreplicate.runners.batching import BATCH_BYTES, batches
+from cpreplicate.runners.copy_rows import places_of, sizes_of
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
+from cpreplicate.runners.ranges import Splitting, joining
 from cpreplicate.runners.spark import executors, failures, session
 from cpreplicate.runners.spark.clocks import DriverClock
 from cpreplicate.runners.spark.engine import Engine, EngineWatch, watching
@@ -40,7 +41,6 @@ from cpreplicate.runners.spark.transport import (
     encode_outcomes,
 )
 from cpreplicate.runners.tasks import (
-    Copy,
     EngineLost,
     Outcome,
     RunnerStopped,
@@ -63,6 +63,7 @@ _END_SECONDS = 4.0
 # check of one job
 _TASKS_A_SLOT = 32
 _MANY = sys.maxsize
+_JOINED = "joined"  # the part of the progress that counts files of ranges
 _POOL = "spark.scheduler.pool"
 _LAST = 0  # an attempt with this number or a higher one reports failures instead of failing
 
@@ -109,6 +110,20 @@ class SparkRunner:
         """
         started = self._session()
         self._progress.expect(len(actions), int(sizes_of(actions).sum()))
+        splitting = Splitting(started.slots, self._execution.batch_bytes or BATCH_BYTES)
+        joined = partial(self._progress.add, _JOINED, files=1)
+        with joining(actions, splitting, self._sides, done, joined) as files:
+            results = files.results(self._outcomes(files.tasks, started, level, files.done))
+            if files.unjoined:
+                results += self._outcomes(files.unjoined, started, level, done)
+        self._progress.end(_JOINED)
+        self._count_failures(actions, results)
+        return results
+
+    def _outcomes(
+        self, actions: Sequence[Task], started: _Started, level: int, done: Done | None
+    ) -> list[Outcome]:
+        """Return the outcomes of all actions, after all tries."""
         last = session.tries(started.context) - 1
         outcomes, error = self._stage(actions, started, level, last, done)
         if self._is_cancelled:
@@ -122,7 +137,9 @@ class SparkRunner:
                 self._progress.retry()
                 retried, error = self._stage(left, started, level, _LAST, done)
                 outcomes.update(retried)
-        results = [outcomes.get(action.target) or _given_up(action, error) for action in actions]
+        return [outcomes.get(action.target) or _given_up(action, error) for action in actions]
+
+    def _count_failures(self, actions: Sequence[Task], results: Sequence[Outcome]) -> None:
         wanted = current_wanted()
         failed = [outcome for outcome in results if outcome.error is not None]
         gone = {outcome.target for outcome in failed if is_gone(outcome, wanted)}
@@ -130,7 +147,6 @@ class SparkRunner:
         if gone:
             sizes = [size_of(action) for action in actions if action.target in gone]
             self._progress.expect(-len(sizes), -sum(sizes))
-        return results
 
     def map(
         self, function: Callable[[In], Out], items: Sequence[In], places: Sequence[str] = ()
@@ -205,7 +221,7 @@ class SparkRunner:
         keyed = {f"{number}-{index}": batch for index, batch in enumerate(packed)}
         for key, batch in keyed.items():
             self._reports.expect(key, batch, done, current_wanted())
-        needs = self._needs(actions.places() if isinstance(actions, Copies) else _places(actions))
+        needs = self._needs(places_of(actions))
         task = _Task(
             self.limited(self._sides), self._execution.streams, started.address, needs, last
         )
@@ -376,13 +392,6 @@ def _merged(
 ) -> Iterator[IndexedOutcome]:
     yield from itertools.starmap(IndexedOutcome, (known or {}).items())
     yield from map(IndexedOutcome, indexes, outcomes)
-
-
-def _places(actions: Sequence[Task]) -> Iterator[str]:
-    for action in actions:
-        yield action.target
-        if isinstance(action, Copy):
-            yield action.source
 
 
 def _is_running(context: SparkContext) -> bool:

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.runners.copy_rows import Copies
-from cpreplicate.runners.tasks import Copy, Delete, Outcome, Part, Read, Task
+from cpreplicate.runners.tasks import Copy, CopyRange, Delete, Outcome, Part, Read, Task
 
-_COPY, _READ, _DELETE = range(3)
+_COPY, _READ, _DELETE, _RANGE = range(4)
 _ACTIONS = pa.schema(
     [
         ("kind", pa.uint8()),
@@ -48,6 +48,7 @@ _OUTCOMES = pa.schema(
         ("prefix", pa.int64()),
         ("prefix_crc32c", pa.uint32()),
         ("dropped", pa.bool_()),
+        ("receipt", pa.string()),
     ]
 )
 # a batch is small: threads and zstd would take longer
@@ -137,7 +138,7 @@ def _actions(batch: Sequence[Task]) -> tuple[list[pa.Array], _Common]:
     copies = [action for action in batch if isinstance(action, Copy)]
     tokens = (copy.token for copy in copies if copy.token is not None)
     stems = (copy.pack for copy in copies if copy.pack is not None)
-    inside = copies[0].inside if copies else ""
+    inside = next((task.inside for task in batch if isinstance(task, (Copy, CopyRange))), "")
     common = _Common(*next(tokens, LeaseToken("", "")), stem=next(stems, ""), inside=inside)
     return [
         pa.array(column, kind.type) for column, kind in zip(columns, _ACTIONS, strict=True)
@@ -145,12 +146,19 @@ def _actions(batch: Sequence[Task]) -> tuple[list[pa.Array], _Common]:
 
 
 def _row(action: Task) -> tuple[object, ...]:
-    """Return the columns of an action; the source of a read is its pack."""
+    """Return the columns of an action.
+
+    The source of a read is its pack. A range may grow if it is the last one, and goes to its joint.
+    """
     if isinstance(action, Copy):
         part = action.part or (None, None)
         grows, is_packed = action.token is not None, action.pack is not None
         sizes = (action.extent, action.size)
         return _COPY, action.source, action.target, *sizes, grows, None, None, is_packed, *part
+    if isinstance(action, CopyRange):
+        sizes = (action.extent, action.size)
+        place = (action.is_last, None, action.joint, None, action.offset, None)
+        return _RANGE, action.source, action.file, *sizes, *place
     if isinstance(action, Read):
         nothing = (None, None, None, None, None)
         return _READ, action.pack, action.target, action.extent, *nothing, action.offset, None
@@ -165,6 +173,8 @@ def _task(row: tuple[Any, ...], common: _Common, token: LeaseToken) -> Task:
         return Read(target, extent, source, offset)
     if kind == _DELETE:
         return Delete(target, until, to)
+    if kind == _RANGE:
+        return CopyRange(source, target, offset, extent, size, grows, to, common.inside)
     return Copy(
         common.origin + target if source is None else source,
         common.root + target,

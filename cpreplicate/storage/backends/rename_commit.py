@@ -54,11 +54,14 @@ class RenamingStorage(Storage):
                 expect(length)
             if attributes is not None:
                 self.set_attributes(temporary, attributes)
-            if not self.rename(temporary, uri, replace):
-                raise FileNotFoundError(
-                    f"{temporary} went before it could be renamed; did a sweep run beside this run?"
-                )
+            self._let_appear(temporary, uri, replace)
         return length
+
+    def _let_appear(self, temporary: str, uri: str, replace: bool = True) -> None:
+        if not self.rename(temporary, uri, replace):
+            raise FileNotFoundError(
+                f"{temporary} went before it could be renamed; did a sweep run beside this run?"
+            )
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:
         with self.temporary(uri) as temporary:
@@ -135,13 +138,12 @@ class RenamingStorage(Storage):
         connection broke, it is tried again after a later block has ended well. An error of the
         block names the file that was to be written.
         """
-        temporary = uris.join(uris.parent(uri), TEMPORARY + uuid.uuid4().hex)
+        temporary = temporary_name(uri)
         try:
-            yield temporary
-        except BaseException as error:
+            with blaming(uri, temporary):
+                yield temporary
+        except BaseException:
             self._remove(temporary)
-            if isinstance(error, OSError) and isinstance(error.filename, str):
-                error.filename = error.filename.replace(uris.name(temporary), uris.name(uri))
             raise
         for _ in range(min(_REMOVED_AT_ONCE, len(self._left))):
             with contextlib.suppress(IndexError):  # another thread was faster
@@ -157,3 +159,19 @@ class RenamingStorage(Storage):
     def _left(self) -> deque[str]:
         """The temporary files that this process could not delete. What stays is left to others."""
         return deque()
+
+
+def temporary_name(uri: str) -> str:
+    """Return a new name beside `uri` for a file that is not complete yet."""
+    return uris.join(uris.parent(uri), TEMPORARY + uuid.uuid4().hex)
+
+
+@contextlib.contextmanager
+def blaming(uri: str, temporary: str) -> Iterator[None]:
+    """Let an error of the block name the file that is to be written, not its temporary one."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error.filename, str):
+            error.filename = error.filename.replace(uris.name(temporary), uris.name(uri))
+        raise

@@ -41,7 +41,7 @@ class StorageWrapper(Storage):
         self.has_directories, self.copies_within = inner.has_directories, inner.copies_within
         self.needs_conditions, self.keeps_uploads = inner.needs_conditions, inner.keeps_uploads
         self.unusable, self.counts_for_space = inner.unusable, inner.counts_for_space
-        self.lists_less = inner.lists_less
+        self.lists_less, self.joins = inner.lists_less, inner.joins
 
     @property
     def unwrapped(self) -> Storage:
@@ -74,6 +74,10 @@ class StorageWrapper(Storage):
     take_over = _passed_on(Storage.take_over, "take_over")
     keep_room = _passed_on(Storage.keep_room, "put")
     fill_room = _passed_on(Storage.fill_room, "put", of=1)
+    begin_join = _passed_on(Storage.begin_join, "put")
+    write_range = _passed_on(Storage.write_range, "put")
+    join = _passed_on(Storage.join, "put")
+    give_up_join = _passed_on(Storage.give_up_join, "delete")
     publish = _passed_on(Storage.publish, "put")
     withdraw = _passed_on(Storage.withdraw, "delete")
     fence = _passed_on(Storage.fence, "put")

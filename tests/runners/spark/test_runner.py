@@ -16,7 +16,7 @@ import pytest
 from cpreplicate.errors import LeaseHeld
 from cpreplicate.runners import Copy, ExecutionOptions, Outcome
 from cpreplicate.runners.spark.runner import SparkRunner
-from cpreplicate.storage import Side, Sides
+from cpreplicate.storage import Side, Sides, checksum
 from cpreplicate.storage.waiting.cancellation import cancellable
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support.ports import free_port
@@ -133,6 +133,23 @@ def test_what_ends_the_work_of_the_caller_ends_the_copies_of_executors(copies, t
 def test_a_worker_that_dies_is_replaced_even_if_spark_does_not_retry_tasks(copies, tmp_path):
     outcomes = run("local[2]", copies, tmp_path / "target", workers)
     assert [outcome.error for outcome in outcomes] == [None] * 4
+
+
+def test_a_large_file_is_copied_by_several_tasks_though_a_worker_dies(copies, tmp_path):
+    large = tmp_path / "source" / "large"
+    with open(large, "wb") as file:
+        for number in range(30):
+            file.seek(number * 10 << 20)
+            file.write(os.urandom(1000))
+        file.truncate((300 << 20) + 77)
+    task = Copy(f"file:{large}", f"file:{tmp_path}/target/large", 300 << 20)
+    wanted, target = [*copies, task], tmp_path / "target"
+    outcomes = {each.target: each for each in run("local[2,3]", wanted, target, workers, 60e6)}
+    assert outcomes.keys() == {each.target for each in wanted}
+    assert all(outcome.error is None for outcome in outcomes.values())
+    assert outcomes[task.target][1:3] == checksum(task.source, Side())
+    assert checksum(task.target, Side()) == checksum(task.source, Side())
+    assert sorted(path.name for path in target.iterdir()) == [*"0123", "large"]
 
 
 def test_a_mistake_in_the_program_is_raised_and_not_reported_as_failed_files(copies):

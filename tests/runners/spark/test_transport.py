@@ -15,6 +15,7 @@ from cpreplicate.runners.spark.transport import (
     encode,
     encode_outcomes,
 )
+from cpreplicate.runners.tasks import CopyRange
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 NUMBER = st.integers(0, (1 << 63) - 1)
@@ -31,6 +32,11 @@ ACTIONS = st.one_of(
         st.sampled_from([None, TOKEN]),
         st.sampled_from([None, STEM]),
         st.none() | st.builds(Part, NUMBER, CRC32C),
+        st.just("hdfs://b/replica"),
+    ),
+    st.builds(
+        CopyRange,
+        *(TEXT, TEXT, NUMBER, NUMBER, NUMBER, st.booleans(), TEXT),
         st.just("hdfs://b/replica"),
     ),
     st.builds(Read, TEXT, NUMBER, st.none() | TEXT, NUMBER),
@@ -51,6 +57,8 @@ OUTCOMES = st.builds(
     st.booleans(),
     st.none() | NUMBER,
     st.none() | CRC32C,
+    st.booleans(),
+    st.none() | TEXT,
 )
 
 

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import errno
+import functools
+import logging
 import re
+import uuid
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from cpreplicate.core import uri as uris
 from cpreplicate.core.sizes import counted
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.rename_commit import RenamingStorage
-from cpreplicate.storage.base import NoAnswer, refuse_unusable
+from cpreplicate.storage.backends.rename_commit import (
+    RenamingStorage,
+    blaming,
+    temporary_name,
+)
+from cpreplicate.storage.base import Content, NoAnswer, refuse_unusable
 from cpreplicate.storage.settings import WriteSettings
-from cpreplicate.storage.statuses import DeletePolicy, Space
+from cpreplicate.storage.statuses import Attributes, DeletePolicy, Space
 from cpreplicate.storage.waiting import workers
 
+_log = logging.getLogger(__name__)
 _SNAPSHOTS = ".snapshot"
 # Without a quota, HDFS reports -1 (which hdfs-native reads as unsigned), or this for the root.
 _UNLIMITED = (1 << 63) - 1
@@ -35,7 +43,7 @@ _asked: dict[str, workers.Assignment | None] = {}
 class HdfsClientStorage(RenamingStorage):
     """A storage that a client of HDFS serves, whichever client it is."""
 
-    counts_for_space = True
+    counts_for_space = joins = True
     lists_less = True
     put_calls = 4  # create, addBlock, complete, rename2
     replication = 3  # the factor that new files are expected to have
@@ -55,6 +63,85 @@ class HdfsClientStorage(RenamingStorage):
     def usage(self, uri: str) -> Usage | None:  # noqa: ARG002  # not every client asks
         """Return what a directory uses of its quotas, None if it is not known."""
         return None
+
+    def concat(self, uri: str, others: Sequence[str]) -> None:
+        """Append other files of the directory to a file. These are gone then."""
+        raise NotImplementedError
+
+    def begin_join(self, uri: str, length: int) -> str | None:  # noqa: ARG002  # any length
+        """Begin a file whose ranges are unfinished files, which the NameNode joins by `concat`.
+
+        It does not do that everywhere: `FSDirConcatOp` refuses it in encryption zones, and for what
+        snapshots have. So it is tried once in a directory.
+        """
+        directory, joint = uris.parent(uri), temporary_name(uri)
+        if directory not in self._joining:
+            self._joining[directory] = self._can_concat(joint)
+        return joint if self._joining[directory] else None
+
+    @functools.cached_property
+    def _joining(self) -> dict[str, bool]:
+        """Whether files can be joined in a directory, where that was tried."""
+        return {}
+
+    def _can_concat(self, joint: str) -> bool:
+        first, second = trial = f"{joint}-0", f"{joint}-1"
+        try:
+            for each in trial:
+                self.write_new(each, lambda: [b"x"])
+            self.concat(first, [second])
+            status = self.stat(first)
+            return status is not None and status.length == len(trial)
+        except (OSError, UsageError, NotImplementedError) as error:
+            _log.debug("no file is joined of ranges beside %s: %s", joint, error)
+            return False
+        finally:
+            for each in trial:
+                self.removed(each)
+
+    def write_range(
+        self,
+        uri: str,
+        joint: str,
+        offset: int,  # noqa: ARG002  # the order of the receipts is that of the ranges
+        content: Content,
+        expect: Callable[[int], None],
+    ) -> str:
+        """Write an unfinished file of its own, also if the range was written before."""
+        part = f"{joint}-{uuid.uuid4().hex}"
+        try:
+            with blaming(uri, part):
+                expect(self.write_new(part, content))
+        except BaseException:
+            self.removed(part)
+            raise
+        return part
+
+    def join(
+        self,
+        uri: str,
+        joint: str,  # noqa: ARG002  # each range has its name
+        receipts: Sequence[str],
+        length: int,
+        attributes: Attributes | None = None,
+    ) -> None:
+        first, *others = receipts
+        with blaming(uri, first):
+            self.concat(first, others)
+            status = self.stat(first)
+            if status is None or status.length != length:
+                raise OSError(
+                    errno.EIO, f"the ranges that were joined have not {length} bytes", first
+                )
+            if attributes is not None:
+                self.set_attributes(first, attributes)
+            self._let_appear(first, uri)
+
+    def give_up_join(self, uri: str, joint: str) -> None:
+        """Remove the unfinished files. The next run removes what a lost executor begins later."""
+        for each in self.listing(uris.parent(uri)).names:
+            if each.startswith(uris.name(joint)):
+                self.removed(uris.join(uris.parent(uri), each))
 
     def space(self, uri: str, briefly: bool) -> Sequence[Space]:
         """Return the quotas of a replica and of the directories above it.

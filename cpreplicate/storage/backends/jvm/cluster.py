@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cpreplicate.core import uri as uris
@@ -73,9 +73,7 @@ class Cluster:
         if self._scheme != "viewfs":
             self.call("rename", self.path(uri), self.path(new_uri), self._renames[replace])
             return
-        mount = max(
-            (path for path in self._mounts if uris.within(uri, path)), key=len, default=None
-        )
+        mount = self._mount_of(uri)
         if mount is None:
             raise OSError(
                 errno.ENOTSUP,
@@ -86,6 +84,25 @@ class Cluster:
         self._mounted_at(target).rename(
             target + uri[len(mount) :], target + new_uri[len(mount) :], replace
         )
+
+    def concat(self, uri: str, others: Sequence[str]) -> None:
+        """Append files to another one, which a view itself does not."""
+        if self._scheme == "viewfs":
+            mount = self._mount_of(uri)
+            if mount is None:
+                raise OSError(errno.ENOTSUP, "no link of the mount table leads there", uri)
+            target = self._mounts[mount]
+            moved = [target + each[len(mount) :] for each in (uri, *others)]
+            self._mounted_at(target).concat(moved[0], moved[1:])
+            return
+        paths = self.jvm.array(f"{_FS}.Path", len(others))
+        for index, other in enumerate(others):
+            paths[index] = self.path(other)
+        self.call("concat", self.path(uri), paths)
+
+    def _mount_of(self, uri: str) -> str | None:
+        mounts = (path for path in self._mounts if uris.within(uri, path))
+        return max(mounts, key=len, default=None)
 
     def datanodes(self, uri: str) -> list[Node]:
         """Return the DataNodes that have blocks of a file."""

@@ -132,6 +132,10 @@ class HadoopStorage(HdfsClientStorage):
             return False
         return True
 
+    def concat(self, uri: str, others: Sequence[str]) -> None:
+        with self.translated_errors(uri) as cluster:
+            cluster.concat(uri, others)
+
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
         milliseconds = int(attributes.modified * 1000)
         with self.translated_errors(uri) as cluster:

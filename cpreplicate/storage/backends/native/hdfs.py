@@ -25,7 +25,6 @@ from cpreplicate.storage.base import (
     TEMPORARY,
     Content,
     NoAnswer,
-    Storage,
     Streamed,
     refuse_unusable,
 )
@@ -50,6 +49,9 @@ _PATIENCE = {
     "dfs.client.failover.sleep.base.millis": "100",
     "dfs.client.failover.sleep.max.millis": "500",
 }
+# Bytes of a file for which Hadoop's client is started, if it is not: that takes about two seconds,
+# and the trial of `concat` another one
+_WORTH_A_JVM = 1 << 30
 _LISTED = 500  # children of a directory between two looks at the clock: half a page of HDFS
 
 
@@ -77,7 +79,7 @@ class HdfsStorage(HdfsClientStorage):
         namenodes: Sequence[str] = (),
         keytab: Keytab | None = None,
         mounts: Sequence[str] = (),
-        hadoop: Callable[[], Storage] | None = None,
+        hadoop: Callable[[], HdfsClientStorage] | None = None,
     ) -> None:
         """`deadline` is in seconds; `namenodes` are addresses as `host:port`, if they are known.
 
@@ -259,6 +261,17 @@ class HdfsStorage(HdfsClientStorage):
         except FileNotFoundError:
             return False
         return True
+
+    def begin_join(self, uri: str, length: int) -> str | None:
+        """Begin a file for which the start of Hadoop's client is worth it: hdfs-native has no
+        `concat`.
+        """
+        return super().begin_join(uri, length) if length >= _WORTH_A_JVM else None
+
+    def concat(self, uri: str, others: Sequence[str]) -> None:
+        if self._hadoop is None:
+            raise NotImplementedError
+        self._hadoop().concat(uri, others)
 
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
         with self._errors.at(uri):

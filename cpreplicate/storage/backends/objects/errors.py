@@ -44,7 +44,7 @@ _CREDENTIALS = (
     "MalformedError",
 )
 _TOO_MANY = ("rateLimitExceeded", "RateLimitExceeded")  # Google answers 403 for it
-_NO_UPLOAD = "NoSuchUpload"  # a multipart upload that was aborted: the file begins anew
+NO_UPLOAD = "NoSuchUpload"  # a multipart upload that was aborted: the file begins anew
 _DENIED, _NOT_FOUND = (401, 403), 404
 # Of these statuses the request itself is wrong, but for the codes below.
 _WRONG = (301, 307, 400, 405, 411, 413, 414, 501)
@@ -93,7 +93,7 @@ def _translated(error: Exception, uri: str, is_write: bool) -> Exception:
     if name == _NEVER_SENT:
         reason = str(error).partition("\n")[2].partition(": ")[0]
         return UsageError(f"{uri}: {reason or text}. Correct the URI")
-    if answer.code == _NO_UPLOAD:
+    if answer.code == NO_UPLOAD:
         return Transient(errno.EIO, text, uri)
     if _is_denied(error, answer, whole):
         return PermissionError(errno.EACCES, f"the service refuses the credentials: {text}", uri)

@@ -12,6 +12,7 @@ import base64
 import contextlib
 import errno
 import functools
+import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
@@ -26,11 +27,13 @@ from cpreplicate.storage.backends.objects import s3_options
 from cpreplicate.storage.backends.objects import uploads as object_uploads
 from cpreplicate.storage.backends.objects.clients import PROTOCOLS, client, own_options
 from cpreplicate.storage.backends.objects.conditions import Conditions, Tried
-from cpreplicate.storage.backends.objects.errors import code_of, translated_errors
+from cpreplicate.storage.backends.objects.errors import NO_UPLOAD, code_of, translated_errors
 from cpreplicate.storage.backends.objects.fences import raised_if_overtaken, tag_of, withdrawn
 from cpreplicate.storage.backends.objects.quick_puts import QuickPuts
+from cpreplicate.storage.backends.objects.uploads import Upload
 from cpreplicate.storage.base import (
     CHUNK,
+    RANGE,
     TEMPORARY,
     Content,
     NoBucket,
@@ -80,7 +83,7 @@ class ObjectStorage(Storage):
         self._deadline, self._unsafe_lease = deadline, unsafe_lease
         self._fs = client(self._protocol, self._own, deadline)
         self._conditions = Conditions(self._fs, self._protocol)
-        self.copies_within = self.keeps_uploads = self._protocol == "s3"
+        self.copies_within = self.keeps_uploads = self.joins = self._protocol == "s3"
         self.unusable = _UNUSABLE.get(self._protocol)
 
     @functools.cached_property
@@ -272,6 +275,56 @@ class ObjectStorage(Storage):
                 file.discard()
             raise
         return length
+
+    def begin_join(self, uri: str, length: int) -> str | None:
+        if not self.joins:
+            return None
+        with translated_errors(uri, is_write=True):
+            upload = object_uploads.begin(self._fs, _bucket_and_key(uri), length, _PART, RANGE)
+        return None if upload is None else upload.text
+
+    def write_range(
+        self, uri: str, joint: str, offset: int, content: Content, expect: Callable[[int], None]
+    ) -> str:
+        """Put the parts of an upload. The service refuses those of one that is complete or aborted,
+        which another run may have done.
+        """
+        upload, length, parts = Upload.of(joint), 0, list[dict[str, Any]]()
+        rest: Iterator[bytes] | None = iter(content())
+        while rest is not None:
+            data, rest = _first(rest, upload.part)
+            length += len(data)
+            if rest is None:
+                expect(length)
+            if data:
+                number = offset // upload.part + len(parts) + 1
+                put = object_uploads.put_part
+                parts.append(self._of_upload(uri, put, upload, number, data))
+        return json.dumps(parts)
+
+    def join(
+        self,
+        uri: str,
+        joint: str,
+        receipts: Sequence[str],
+        length: int,  # noqa: ARG002  # each part was acknowledged
+        attributes: Attributes | None = None,  # noqa: ARG002  # as of `put`
+    ) -> None:
+        self._of_upload(uri, object_uploads.complete, Upload.of(joint), receipts)
+
+    def give_up_join(self, uri: str, joint: str) -> None:
+        self._of_upload(uri, object_uploads.give_up, Upload.of(joint))
+
+    def _of_upload(self, uri: str, call: Callable[..., T], upload: Upload, *arguments: object) -> T:
+        """Return what a call returns. An upload that is not there is not there later, either."""
+        try:
+            return call(self._fs, _bucket_and_key(uri), upload, *arguments)
+        except Exception as error:  # as in `translated_errors`
+            if code_of(error) == NO_UPLOAD:
+                reason = "the upload is not there: another run completed or aborted it"
+                raise OSError(errno.ESTALE, reason, uri) from error
+            with translated_errors(uri, is_write=True):
+                raise
 
     def create_exclusive(self, uri: str, data: bytes) -> bool:
         create = functools.partial(self._conditions.create, _path(uri), data)
@@ -502,6 +555,11 @@ def _path(uri: str) -> str:
             f" {unusable} for the version of an object. Use another name, or another storage"
         )
     return f"{authority.partition('@')[0]}/{path}".rstrip("/")
+
+
+def _bucket_and_key(uri: str) -> tuple[str, str]:
+    bucket, _, key = _path(uri).partition("/")
+    return bucket, key
 
 
 def _below(uri: str) -> str:

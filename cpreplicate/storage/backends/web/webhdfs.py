@@ -9,7 +9,7 @@ import errno
 import io
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote, urlsplit
@@ -175,6 +175,9 @@ class WebHdfsStorage(HdfsClientStorage):
         except FileNotFoundError:
             return False
         return True
+
+    def concat(self, uri: str, others: Sequence[str]) -> None:
+        self._client.call("POST", "CONCAT", uri, sources=",".join(map(path_of, others)))
 
     def set_attributes(self, uri: str, attributes: Attributes) -> None:
         milliseconds = int(attributes.modified * 1000)
