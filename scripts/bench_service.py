@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -21,12 +22,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scripts.bench_fleet import job_id
+from scripts.bench_fleet import job_id as numbered
 from tests.support import jobs
 
 _FILES = [f"shared/{number:04d}" for number in range(20)]
 _AT_A_TIME = 20
 _SIZE = 20_000
+
+
+def job_id(number: int) -> str:
+    """The id of a job. That of all zeros is an application's, whose replica has a longer name."""
+    return numbered(number + 1)
 
 
 def files(checkpoint: int) -> dict[str, int]:
@@ -97,6 +103,8 @@ def measure(place: Path, options: argparse.Namespace) -> tuple[list[float], floa
     )
     command = [sys.executable, "-m", "cpreplicate", "fleet", "--every", options.every]
     command += ["--slots", options.slots, str(place / "fleet.toml"), "--runner", "inline", "-q"]
+    if options.processes:
+        command += ["--processes", options.processes]
     shards = [f"--shard={number}/{options.shards}" for number in range(1, options.shards + 1)]
     seen = Seen(place / "dcB", count)
     with ExitStack() as stack:
@@ -123,6 +131,8 @@ def measure(place: Path, options: argparse.Namespace) -> tuple[list[float], floa
         finally:
             for service in services:
                 service.terminate()
+            for service in services:
+                service.wait()
     seen.is_over = True
     seen.join()
     return lags(completed, seen), replicated / seconds
@@ -136,13 +146,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--every", default="2s")
     parser.add_argument("--slots", default="20")
+    parser.add_argument("--processes", help="of each service, instead of the default")
     parser.add_argument("--shards", type=int, default=1, help="services that divide the jobs")
     options = parser.parse_args()
+    load = os.getloadavg()
     with tempfile.TemporaryDirectory() as place:
         result, rate = measure(Path(place), options)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = used.ru_utime + used.ru_stime
+    before, after = (f"{each[0]:.1f}" for each in (load, os.getloadavg()))
     print(
         f"{options.jobs} jobs, a checkpoint every {options.interval:g} s each, {len(result)} in"
-        f" all; {rate:.0f} replicated a second"
+        f" all; {rate:.0f} replicated a second; the services took {seconds:.0f} s of CPU; load"
+        f" {before} before and {after} after"
     )
     for share in (0.5, 0.9, 0.99, 1.0):
         lag = result[min(len(result) - 1, int(share * len(result)))]
