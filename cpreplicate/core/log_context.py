@@ -40,6 +40,11 @@ def begin_job(job: str | None) -> None:
     _context.set(LogContext(job))
 
 
+def go_on_with(context: LogContext) -> None:
+    """Record that this thread reports for another process what that works on."""
+    _context.set(context)
+
+
 def begin_checkpoint(name: str) -> None:
     """Record that this thread works on a checkpoint of its job from now on."""
     _context.set(log_context()._replace(checkpoint=name))

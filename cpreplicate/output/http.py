@@ -27,6 +27,7 @@ from cpreplicate.output.metrics import registry_of
 from cpreplicate.output.streams import printable, write_message
 
 if TYPE_CHECKING:
+    from cpreplicate.operations.jobs.workers.workers import ProcessCounts
     from cpreplicate.operations.replicas.housekeeping import HousekeepingCounts
 
 LOOPBACK = "127.0.0.1"
@@ -97,6 +98,7 @@ def serve(
     clock: Clock = MACHINE,
     housekeeping: Callable[[], HousekeepingCounts] | None = None,
     total: Callable[[], Observation] | None = None,
+    processes: Callable[[], ProcessCounts] | None = None,
 ) -> Iterator[ListenAddress]:
     """Serve `/metrics`, `/healthz`, `/readyz` and `pages` while the context lasts.
 
@@ -115,6 +117,7 @@ def serve(
         sharing,
         housekeeping=housekeeping,
         total=total,
+        processes=processes,
     )
     site = _Site(_probes(is_alive, is_ready, remarks), pages, _Scrapes(clock))
     try:

@@ -29,6 +29,7 @@ from cpreplicate.operations.jobs.snapshots import SnapshotCounts
 from cpreplicate.version import __version__
 
 if TYPE_CHECKING:
+    from cpreplicate.operations.jobs.workers.workers import ProcessCounts
     from cpreplicate.operations.replicas.housekeeping import HousekeepingCounts
 
 Samples = Iterable[tuple[tuple[str, ...], float | None]]
@@ -298,6 +299,16 @@ HOUSEKEEPING = (
 """In the order of the fields of `HousekeepingCounts`."""
 
 
+PROCESS_MEMORY = Described(
+    "cpreplicate_process_memory_bytes",
+    "Resident memory of each process of the service: of itself, and of its workers.",
+)
+WORKER_DEATHS = Described(
+    "cpreplicate_worker_deaths_total",
+    "Worker processes that died, or could not be started. Others have taken their places.",
+)
+
+
 class JobCollector(Collector):
     """The metrics of the jobs that `observations` returns at each scrape.
 
@@ -385,6 +396,15 @@ def _of_housekeeping(counts: HousekeepingCounts) -> Iterator[Metric]:
         yield kind(metric.name, metric.help, value=value)
 
 
+def _of_processes(counts: ProcessCounts) -> Iterator[Metric]:
+    """Yield what the processes of a service take, and how many died."""
+    memory = GaugeMetricFamily(PROCESS_MEMORY.name, PROCESS_MEMORY.help, labels=["process"])
+    for process, size in counts.memory.items():
+        memory.add_metric([process], size)
+    yield memory
+    yield CounterMetricFamily(WORKER_DEATHS.name, WORKER_DEATHS.help, value=counts.deaths)
+
+
 def _build_info() -> Iterator[Metric]:
     version = {"version": __version__}
     yield InfoMetricFamily("cpreplicate_build", "The version that runs.", value=version)
@@ -400,13 +420,14 @@ def registry_of(
     with_process: bool = True,
     housekeeping: Callable[[], HousekeepingCounts] | None = None,
     total: Callable[[], Observation] | None = None,
+    processes: Callable[[], ProcessCounts] | None = None,
 ) -> CollectorRegistry:
     """Return a registry of the metrics of jobs, and of this process if `with_process`.
 
     `load` returns how busy the service is, if it is one, and `discovered` what it misses.
     `snapshots` counts what it keeps in Kubernetes. `sharing` returns its shard, and into which
     TARGET_ROOTs it replicates. `housekeeping` counts what it did beside its syncs. `total` is as of
-    `JobCollector`.
+    `JobCollector`. `processes` counts the processes of a service.
     """
     registry = CollectorRegistry()
     registry.register(JobCollector(observations, clock, total))
@@ -419,6 +440,8 @@ def registry_of(
         registry.register(_Scraped(lambda: _of_snapshots(snapshots())))
     if housekeeping is not None:
         registry.register(_Scraped(lambda: _of_housekeeping(housekeeping())))
+    if processes is not None:
+        registry.register(_Scraped(lambda: _of_processes(processes())))
     if with_process:
         registry.register(_Scraped(_build_info))
         ProcessCollector(registry=registry)

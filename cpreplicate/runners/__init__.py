@@ -19,7 +19,7 @@ from cpreplicate.runners.tasks import (
     dropping,
 )
 from cpreplicate.runners.timed import TimedRunner
-from cpreplicate.runners.warm import WarmRunners
+from cpreplicate.runners.warm import NeedsSpark, WarmRunners
 
 __all__ = [
     "Copies",
@@ -27,6 +27,7 @@ __all__ = [
     "Delete",
     "EngineLost",
     "ExecutionOptions",
+    "NeedsSpark",
     "Outcome",
     "Part",
     "Planned",

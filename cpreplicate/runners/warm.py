@@ -25,12 +25,17 @@ if TYPE_CHECKING:
 LEVELS = 8  # of importance, which Spark distinguishes
 
 
+class NeedsSpark(Exception):
+    """A plan is worth Spark, whose session is in another process. Nothing of it was done."""
+
+
 class WarmRunners:
     """Runs each plan where it is faster, on threads or on a Spark session that others use, too.
 
     The session starts with the first plan that is worth it. It ends when nothing has used it for
     `session_idle` seconds, or when a plan finds that it has ended. Only those of one job show
-    progress: that of many says nothing.
+    progress: that of many says nothing. Without `has_spark`, another process has the session: runs
+    of copies that are worth it raise `NeedsSpark`, and all else is executed by threads.
     """
 
     def __init__(
@@ -40,7 +45,9 @@ class WarmRunners:
         session_idle: float,
         clock: Callable[[], float] = time.monotonic,
         is_for_one: bool = False,
+        has_spark: bool = True,
     ) -> None:
+        self._has_spark = has_spark
         show = EachRun(execution.show) if is_for_one and execution.show is not None else None
         execution = replace(execution, show=show)
         self._sides, self._execution = sides, execution
@@ -66,7 +73,10 @@ class WarmRunners:
         """Yield the runner for a plan of so many files and bytes."""
         bandwidth = self._sides.target.limits.bandwidth
         chosen = runner_choice(self._execution, files, size, bandwidth, is_started=self.is_warm)
-        if chosen.runner == "inline":
+        is_of_others = chosen.runner == "spark" and not self._has_spark
+        if is_of_others and size:
+            raise NeedsSpark
+        if chosen.runner == "inline" or is_of_others:
             yield self.inline
             return
         spark = self._begin(files, size, chosen.reason)

@@ -12,6 +12,7 @@ from cpreplicate.core.shard import Shard
 from cpreplicate.operations.jobs.coverage import Discovered
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.schedule import Load
+from cpreplicate.operations.jobs.workers.workers import ProcessCounts
 from cpreplicate.operations.replicas.housekeeping import HousekeepingCounts
 from cpreplicate.output.metrics import (
     DURATIONS,
@@ -315,6 +316,14 @@ def test_a_job_whose_name_or_number_is_odd_hides_no_other(odd):
 def test_a_service_shows_which_shard_it_follows_into_which_target():
     text = generate_latest(registry_of(list, sharing=lambda: (Shard(1, 2), ["b:/1"]))).decode()
     assert '\ncpreplicate_shards{shard="1",target="b:/1"} 2.0\n' in text
+
+
+def test_a_service_shows_the_memory_of_each_process_and_how_many_died():
+    counts = ProcessCounts({"service": 3, "worker-1": 4}, 2)
+    text = generate_latest(registry_of(list, processes=lambda: counts)).decode()
+    assert '\ncpreplicate_process_memory_bytes{process="service"} 3.0\n' in text
+    assert '\ncpreplicate_process_memory_bytes{process="worker-1"} 4.0\n' in text
+    assert "\ncpreplicate_worker_deaths_total 2.0\n" in text
 
 
 def test_a_job_is_lost_until_its_directory_has_no_checkpoint_any_more():

@@ -1,10 +1,18 @@
 """The runners of a service: one Spark session for all jobs, kept while it is used."""
 
+import math
 import threading
 
 import pytest
 
-from cpreplicate.runners import Copy, ExecutionOptions, RunnerStopped, WarmRunners
+from cpreplicate.runners import (
+    Copy,
+    Delete,
+    ExecutionOptions,
+    NeedsSpark,
+    RunnerStopped,
+    WarmRunners,
+)
 from cpreplicate.storage import Sides
 from tests.support.waiting import PATIENCE
 
@@ -33,6 +41,16 @@ def test_small_plans_are_executed_by_threads_and_no_session_is_started(tmp_path)
         assert [outcome.error for outcome in share.run(copies(tmp_path, "a"))] == [None] * 3
         assert (share.name, runners.is_warm) == ("inline", False)
         assert not runners.give_up_idle()
+
+
+def test_a_process_without_the_session_copies_nothing_of_a_plan_that_is_worth_it(tmp_path):
+    execution = ExecutionOptions(runner="spark")
+    with WarmRunners(Sides(), execution, 60.0, has_spark=False) as runners:
+        with pytest.raises(NeedsSpark):
+            runners.share().run(copies(tmp_path, "a"))
+        assert not (tmp_path / "target").exists()
+        deletes = [Delete(f"file:{tmp_path}/source/a-0", math.inf)]
+        assert [outcome.error for outcome in runners.share().run(deletes)] == [None]
 
 
 def test_after_a_cancellation_every_run_is_stopped(tmp_path):

@@ -27,3 +27,9 @@ def _stands_still(thread: Path) -> bool:
     except (FileNotFoundError, ProcessLookupError):  # the thread has ended
         return True
     return state in "TZX"
+
+
+def children(pid: int) -> list[int]:
+    """Return the ids of the processes that a process has started, and that have not ended."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return sorted(int(child) for task in tasks for child in task.read_text().split())

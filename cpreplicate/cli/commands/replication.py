@@ -281,6 +281,8 @@ def watch(
         raise click.UsageError("--name is of one job: it needs a SOURCE")
     if not follow.finds_jobs and values["shard"] != WHOLE:
         raise click.UsageError("--shard divides many jobs: it needs --flink or --jobs-under")
+    if not follow.finds_jobs and (values["processes"] or 1) > 1:
+        raise click.UsageError("--processes shares many jobs: it needs --flink or --jobs-under")
     if not follow.finds_jobs and values["forget_ended"] is not None:
         raise click.UsageError("--forget-ended is of many jobs: it needs --flink or --jobs-under")
     one = None if follow.finds_jobs else OneJob(request, wait_for_source, notify)

@@ -91,6 +91,12 @@ SERVICE = (
         default=20,
     ),
     service(
+        "processes",
+        "Worker processes that share the jobs of this service. 1: it replicates them by itself."
+        " Default: one for each 50 jobs, at most one for each core.",
+        kinds.COUNT,
+    ),
+    service(
         "shard",
         "Follow one part of the jobs, and leave the others to services of the other shards.",
         kinds.SHARD,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -22,6 +24,7 @@ from cpreplicate.core.sizes import counted, plural
 from cpreplicate.errors import NotThere, UsageError
 
 if TYPE_CHECKING:
+    from cpreplicate.core.notify import Notify
     from cpreplicate.flink import FlinkRest
     from cpreplicate.flink.control import FlinkControl
     from cpreplicate.operations.jobs.attempt import Replicated, Show
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from cpreplicate.operations.jobs.policy import OneJob
     from cpreplicate.operations.jobs.service import Service, ServiceSettings
     from cpreplicate.operations.jobs.snapshots import SnapshotCounts
+    from cpreplicate.operations.jobs.workers.messages import Begin
+    from cpreplicate.operations.jobs.workers.workers import Workers
     from cpreplicate.operations.replicas.housekeeping import Housekeeper, HousekeepingCounts
     from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.output import Form, Listing
@@ -191,6 +196,7 @@ class ServiceOptions:
     """How a service runs; see the options of the same names."""
 
     slots: int
+    processes: int | None
     max_backoff: float | None
     grace: float
     session_idle: float
@@ -254,20 +260,34 @@ def run_service(
         )
         settings = options.settings(interval, retire_after, is_for_one=one is not None)
         executor = in_pool(stack.enter_context(ThreadPoolExecutor(1000, "job")))
+        workers = None
+        if one is None:
+            count = _processes(options.processes, execution)
+            begin = _begin(settings, sides, execution)
+            workers = stack.enter_context(_workers(count, begin, narrate, warn, show))
         service = Service(
-            discovery, runners, executor, settings, narrate, warn, show, coverage, one
+            discovery,
+            runners,
+            executor,
+            settings,
+            narrate,
+            warn,
+            show,
+            coverage,
+            one,
+            spread=workers.helping if workers is not None else lambda own: own,
         )
         notify_service(service)
         keeper = stack.enter_context(
             _housekeeper(service, options, values["shard"], lists_sources, sides, execution)
         )
-        each_turn = _observed(service, options, values["shard"], stack, keeper.counts)
+        each_turn = _observed(service, options, values["shard"], stack, keeper.counts, workers)
         # the service ends by itself when its grace is over
         signals.stop_within(options.grace * _MORE_THAN_GRACE)
         signals.report_ready()
         gc.freeze()  # what was imported stays: no collection looks at it again
         try:
-            service.run(_leave, each_turn)
+            service.run(partial(_leave, workers), each_turn)
         except signals.Stopped as stopped:
             narrate(f"stopped. {_outcome(service.observations())}")
             raise click.exceptions.Exit(stopped.code) from None
@@ -333,12 +353,14 @@ def _observed(
     shard: Shard,
     stack: ExitStack,
     housekeeping: Callable[[], HousekeepingCounts],
+    workers: Workers | None,
 ) -> Callable[[], None]:
     """Serve the metrics, and return what sends the heartbeat when it is called each turn."""
     from cpreplicate.output.log import narrate, write_warning
 
     counts = _kept_in_kubernetes(service, options.kubernetes_snapshots, stack)
     if options.metrics is not None:
+        from cpreplicate.operations.jobs.workers.workers import counts_of_one
         from cpreplicate.output.http import parse_address, serve
         from cpreplicate.output.restore_pages import page_of
 
@@ -358,6 +380,7 @@ def _observed(
                 service.clock,
                 housekeeping,
                 None if options.metrics_detail else service.total,
+                workers.counts if workers is not None else counts_of_one,
             )
         )
         narrate(f"metrics and probes at http://{served}")
@@ -431,6 +454,63 @@ def _every(seconds: float, function: Callable[[], None], clock: Clock) -> Callab
     return call
 
 
-def _leave() -> None:
+def _processes(asked: int | None, execution: ExecutionOptions) -> Callable[[int, int], int]:
+    """Return what returns in how many processes so many jobs are replicated.
+
+    It gets the number of jobs, and of processes now. Raises `UsageError` for `asked` ones that
+    would each start Spark.
+    """
+    from cpreplicate.operations.jobs.workers.division import most_processes, processes_for
+
+    if execution.runner == "spark":
+        if asked is not None and asked > 1:
+            raise UsageError(
+                f"--processes {asked} does not go with --runner spark: the jobs of a service share"
+                " one Spark session, which one process has. Leave out --processes, or give --runner"
+                " auto, by which worker processes make the small copies"
+            )
+        asked = 1
+    if asked is not None:
+        most = asked
+        return lambda jobs, _now: max(1, min(most, jobs))
+    room = most_processes()
+    return lambda jobs, now: processes_for(jobs, now, room)
+
+
+def _begin(settings: ServiceSettings, sides: Sides, execution: ExecutionOptions) -> Begin:
+    """Return the first message to a worker of a service."""
+    from cpreplicate.operations.jobs.workers.messages import Begin
+
+    level = logging.getLogger("cpreplicate").level
+    times = (settings.interval, settings.look_again, settings.look_within)
+    return Begin(sides, replace(execution, show=None), *times, level)
+
+
+def _workers(
+    count_of: Callable[[int, int], int], begin: Begin, notify: Notify, warn: Notify, show: Show
+) -> Workers:
+    """Return the worker processes of a service, whose lines and results this process prints."""
+    from cpreplicate.core.log_context import go_on_with
+    from cpreplicate.operations.jobs.workers.messages import Detail, Line, Shown
+    from cpreplicate.operations.jobs.workers.process import start_command
+    from cpreplicate.operations.jobs.workers.workers import Workers
+
+    def heard(message: NamedTuple) -> None:
+        if not isinstance(message, (Line, Detail, Shown)):
+            return
+        go_on_with(message.context)
+        if isinstance(message, Shown):
+            show(message.replicated)
+        elif isinstance(message, Detail):
+            logging.getLogger("cpreplicate").log(message.level, "%s", message.text)
+        else:
+            {"notify": notify, "warn": warn}[message.kind](message.text)
+
+    return Workers(count_of, start_command(), begin, heard, notify, warn)
+
+
+def _leave(workers: Workers | None) -> None:
     """End the process without waiting for threads that wait for a storage."""
+    if workers is not None:
+        workers.kill()
     os._exit(signals.exit_code())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from cpreplicate.core import uri
 from cpreplicate.core.clock import Clock
@@ -30,6 +30,7 @@ from cpreplicate.errors import (
 from cpreplicate.operations.jobs.job import (
     Checkpoint,
     Job,
+    JobKey,
     is_standby,
     is_subsumed,
     newest_checkpoint,
@@ -46,7 +47,7 @@ from cpreplicate.operations.sync.source.state import stopped_with
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.runners import RunnerStopped, WarmRunners
+from cpreplicate.runners import NeedsSpark, RunnerStopped, WarmRunners
 from cpreplicate.storage import Transient
 from cpreplicate.storage.waiting.cancellation import cancellable
 from cpreplicate.storage.waiting.side_call import in_thread
@@ -65,6 +66,35 @@ class Replicated(NamedTuple):
 Show = Callable[[Replicated], object]
 
 
+class Tries(Protocol):
+    """What tries the jobs of a service, in this process or in others."""
+
+    @property
+    def total(self) -> Observation:
+        """What the syncs of all jobs took together."""
+
+    def attempt(self, state: JobState, level: int) -> Ending:
+        """Try a job once, at its level of importance, and record in its state how that went."""
+
+    def glance(self, state: JobState) -> None:
+        """See the newest checkpoint of a source, so that its lag is known meanwhile."""
+
+    def look_now(self, state: JobState) -> None:
+        """Look at a replica that others may have changed, and wait for that, but not for long."""
+
+    def follow(self, states: Mapping[JobKey, JobState]) -> None:
+        """Take over which jobs are followed from now on. Waits for nothing."""
+
+    def forgot(self, state: JobState) -> None:
+        """Take over that the replica of a job was removed."""
+
+    def tend(self) -> None:
+        """Do what is due beside the tries; called by the loop of the service each turn."""
+
+    def cancel(self) -> None:
+        """Cancel the tries under way, from another thread. Waits for nothing."""
+
+
 @dataclass
 class Attempts:
     """Tries jobs, several at the same time, and records in their states how that went.
@@ -73,6 +103,7 @@ class Attempts:
     seconds a replica is looked at although its source has nothing new: it may have been sealed or
     deleted. `lock` guards the observations, and `total`: the time of all jobs. `show` is called
     with each sync. `notify` gets everything else, and `policy` decides what failures mean.
+    `changed` is called with a state that changes in the midst of a try.
     """
 
     runners: WarmRunners
@@ -83,10 +114,11 @@ class Attempts:
     notify: Notify
     show: Show
     clock: Clock
+    changed: Callable[[JobState], object] = lambda _state: None
     total: Observation = field(default_factory=lambda: Observation("all jobs"))
 
     def attempt(self, state: JobState, level: int) -> Ending:
-        """Try a job once, at its level of importance. Only a bug raises anything."""
+        """See `Tries`. Only a bug raises anything, or `NeedsSpark` where another process has it."""
         job = state.job  # discovery may find another state of it meanwhile
         until = self.clock.monotonic() + self.interval
         try:
@@ -97,9 +129,24 @@ class Attempts:
                 self._delete(state, until)
         except RunnerStopped:
             return "done"
+        except NeedsSpark:
+            raise
         except Exception as error:  # noqa: BLE001  # it concerns this job only
             return self._failed(state, job, error)
         return "done"
+
+    def follow(self, states: Mapping[JobKey, JobState]) -> None:
+        """See `Tries`. The states are all that is needed."""
+
+    def forgot(self, state: JobState) -> None:
+        """See `Tries`. The states are all that is needed."""
+
+    def tend(self) -> None:
+        """See `Tries`. Nothing is due beside the tries of this process."""
+
+    def cancel(self) -> None:
+        """See `Tries`."""
+        self.runners.cancel()
 
     def _finds_first_copy(self, state: JobState, job: Job) -> bool:
         """Look at the replica before the first try; return whether it holds no checkpoint.
@@ -121,7 +168,7 @@ class Attempts:
         return state.is_first
 
     def look_now(self, state: JobState) -> None:
-        """Look at a replica that others may have changed, and wait for that, but not for long."""
+        """See `Tries`."""
         with self.lock:
             look = state.look
             if look is None or look.has_ended:
@@ -132,7 +179,7 @@ class Attempts:
         look.wait(_MOST_LOOK)
 
     def glance(self, state: JobState) -> None:
-        """See the newest checkpoint of a source, so that its lag is known meanwhile."""
+        """See `Tries`."""
         now, observation = self.clock.now(), state.observation
         before = observation.looked
         with suppress(Exception), cancellable(self.runners.raise_if_cancelled):
@@ -157,6 +204,7 @@ class Attempts:
             if is_done and self.clock.monotonic() - state.looked < self.look_again:
                 state.observation.still(self.clock.now())
                 return
+        self.changed(state)
         try:
             self._sync(state, job, checkpoint, level)
         except SourceBroken:  # its `_metadata` is there: nothing superseded it
@@ -178,6 +226,7 @@ class Attempts:
                 state.located(report.plan.replica)
                 acknowledged = _carried_out(checkpoint, report).newest.acknowledged
                 state.observation.committed(report, self.clock.now(), acknowledged)
+            self.changed(state)
 
         runner = self.runners.share(level)
         report = sync(request, named(state.label, self.notify), runner, committed)

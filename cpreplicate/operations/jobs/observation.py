@@ -187,6 +187,12 @@ class Observation:
         if not report.plan.empty:
             self.took(report.seconds)
 
+    def add_times(self, other: Observation) -> None:
+        """Add the times of syncs that another process counted."""
+        self.seconds.update(other.seconds)
+        self.sync_durations.update(other.sync_durations)
+        self.sync_seconds += other.sync_seconds
+
     def unchanged(self, now: float) -> None:
         """Add a try that succeeded, and that had nothing to do or is not a sync."""
         self.still(now)

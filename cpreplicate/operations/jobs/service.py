@@ -18,7 +18,7 @@ from cpreplicate.core.lag import is_unseen
 from cpreplicate.core.log_context import begin_job
 from cpreplicate.core.notify import Notify
 from cpreplicate.errors import described
-from cpreplicate.operations.jobs.attempt import Attempts, Show
+from cpreplicate.operations.jobs.attempt import Attempts, Show, Tries
 from cpreplicate.operations.jobs.coverage import Coverage, Discovered
 from cpreplicate.operations.jobs.inquiries import Inquiries
 from cpreplicate.operations.jobs.job import Discovery, Job, JobKey, by_key, levels_of
@@ -68,7 +68,8 @@ class Service:
 
     `show` is called with each sync. `warn` gets the failures, `notify` everything else. `coverage`
     is that of the discovery, if it has one. `executor` begins tries and looks for jobs, and
-    `glances` looks at sources beside these, which hold up no end.
+    `glances` looks at sources beside these, which hold up no end. `spread` returns what tries the
+    jobs instead of this process.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Service:
         policy: Policy | None = None,
         clock: Clock = MACHINE,
         glances: Executor = in_thread,
+        spread: Callable[[Attempts], Tries] = lambda own: own,
     ) -> None:
         self.clock, self._executor = clock, executor
         self._coverage = coverage or Coverage(clock=clock)
@@ -95,9 +97,10 @@ class Service:
         )
         self._lock = threading.Lock()
         every, again = settings.interval, settings.look_again
-        self._attempts = Attempts(
+        own = Attempts(
             runners, policy or KeepTrying(), every, again, self._lock, notify, show, clock
         )
+        self._attempts = spread(own)
         self._followed: dict[JobKey, JobState] = {}
         self._former: dict[Life, JobState] = {}  # that nobody reports any more, the last of each
         self._levels: Mapping[int, int] = {}
@@ -174,6 +177,7 @@ class Service:
             for state in self._followed.values():
                 if state.observation.replica == replica:
                     state.forgot()
+                    self._attempts.forgot(state)
             former = self._former.items()
             self._former = {
                 life: state for life, state in former if state.observation.replica != replica
@@ -293,6 +297,7 @@ class Service:
         """Begin what is due, without waiting for it; return the seconds until the next turn."""
         now = self._beat = self.clock.monotonic()
         self._wake.clear()
+        self._attempts.tend()
         self.is_ready()  # also if nobody asks before the next job comes
         is_discovering = self._discovering is not None and not self._discovering.has_ended
         if now >= self._discover_at and not is_discovering:
@@ -331,7 +336,7 @@ class Service:
         try:
             all_ended(self._running, patience)
         finally:  # also when a second signal ends the wait
-            self._runners.cancel()
+            self._attempts.cancel()
             left = max(1.0, self._settings.grace - (self.clock.monotonic() - started))
             self._leave_if_pending(left, leave_behind)
 
@@ -373,6 +378,7 @@ class Service:
                 if (newest := state.reported(job)) is not None and not state.is_done(newest):
                     self._schedule.hurry(key, now)
             self._label()
+            self._attempts.follow(dict(self._followed))
 
     def _label(self) -> None:
         """Label each job by its name; one of several of a name by what distinguishes it, too."""

@@ -44,6 +44,23 @@ class Followed(NamedTuple):
     is_in_step: bool
 
 
+class Memory(NamedTuple):
+    """What a service knows of a job beside what discovery found, as another process takes it over.
+
+    The fields are those of `JobState`.
+    """
+
+    observation: Observation
+    done: Checkpoint | None
+    looked: float
+    savepoint: LastSavepoint | None
+    is_source_lost: bool
+    is_located: bool
+    is_first: bool
+    was_replica_asked: bool
+    is_of_others: bool
+
+
 class JobState:
     """What a service knows of a job.
 
@@ -104,17 +121,48 @@ class JobState:
         self.done = None
         self.observation.restore_state = self.observation.replica_newest = None
 
-    def update(self, job: Job) -> None:
-        """Take over what discovery found."""
+    def update(self, job: Job, discovered: float | None = None) -> None:
+        """Take over what discovery found: now, unless it is known when."""
         self.job = job
-        observation = self.observation
+        found = self._clock.now() if job.looked is None else job.looked
+        self.discovered = found if discovered is None else discovered
+        self._see_job(is_news=True)
+
+    def _see_job(self, is_news: bool) -> None:
+        """Let the observation be that of the job as discovery found it.
+
+        `is_news`: nobody has looked at the source since.
+        """
+        job, observation = self.job, self.observation
         observation.name, observation.priority = job.name, job.priority
         observation.source, observation.is_unreported = job.request.source, job.is_lost
         if not self.is_located:
             observation.replica = likely_root(job.request)
-        self.discovered = self._clock.now() if job.looked is None else job.looked
-        if (reported := self.reported(job)) is not None:
+        if is_news and (reported := self.reported(job)) is not None:
             observation.saw(reported.newest, self.discovered)
+
+    @property
+    def memory(self) -> Memory:
+        """What another process that goes on with the job has to know."""
+        return Memory(
+            self.observation.copy(),
+            self.done,
+            self.looked,
+            self.savepoint,
+            self.is_source_lost,
+            self.is_located,
+            self.is_first,
+            self.was_replica_asked,
+            self.is_of_others,
+        )
+
+    def remember(self, memory: Memory) -> None:
+        """Go on from what another process knew of the job. What discovery found stays."""
+        self.observation, self.done, self.looked, self.savepoint, *flags = memory
+        self.is_source_lost, self.is_located, self.is_first = flags[:3]
+        self.was_replica_asked, self.is_of_others = flags[3:]
+        looked = self.observation.looked
+        self._see_job(is_news=looked is None or looked < self.discovered)
 
     def located(self, replica: str) -> None:
         """Record the place of the replica, which a try found."""

@@ -1,0 +1,1 @@
+"""Worker processes of one service: they try its jobs, and the service does everything else."""
