@@ -60,6 +60,11 @@ def read_record(replica: Replica, name: str) -> Record | None:
     return Record(sequence, digests, adopted, completed, savepoint)
 
 
+def ask_record(replica: Replica, name: str) -> None:
+    """Begin to read a record that `read_record` is called for soon."""
+    json_files.ask(replica.storage, record_uri(replica, name))
+
+
 def encoded_record(record: Record) -> bytes:
     """Return the content of a record's file, signed by this process."""
     fields = {

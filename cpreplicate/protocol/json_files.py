@@ -45,6 +45,11 @@ def read(storage: Reading, path: str) -> bytes | None:
         return b""
 
 
+def ask(storage: Reading, path: str) -> None:
+    """Begin to read a file that `read` is called for soon."""
+    storage.ask("read", path, 0, _LONGEST)
+
+
 def parse(data: bytes | None) -> dict[str, Any] | None:
     """Return the fields of a file: {} if it is malformed, None if it does not exist."""
     if data is None:

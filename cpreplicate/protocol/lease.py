@@ -88,6 +88,8 @@ class Lease:
         self._heartbeat = heartbeat
         self._started = self._renewed = json_files.now()
         self._checked = -math.inf  # when the lease was read last, and was this run's
+        self._asked = math.inf  # when it was asked ahead to read it, for the next check
+        self._checking = threading.Lock()
         self._has_beaten = self._is_delegated = self._is_left = False
         self._keeps_room = False
         self._may_be_there = False  # whether the lease may have been created
@@ -176,10 +178,31 @@ class Lease:
                 f"this run could not renew {self._uri} for {_OWN_SECONDS:.0f} s and stopped before"
                 " publishing or deleting. Run again"
             )
+        with self._checking:  # threads that check at once do not all read it
+            if not self._is_just_checked(seconds):
+                self._read_again()
+
+    def _read_again(self) -> None:
         now = json_files.now()
-        if not 0 <= now - self._checked < seconds:
+        asked, self._asked = self._asked, math.inf
+        self.token.check(self._side)
+        if now - asked >= JUST_CHECKED:  # what was asked ahead is too old
             self.token.check(self._side)
-            self._checked = now
+            asked = now
+        self._checked = min(now, asked)
+
+    def ask(self, seconds: float = 0.0) -> None:
+        """Begin to read the lease for a `check` that comes soon, after some other round trip.
+
+        Nothing is read if the lease was just read, as of `check`.
+        """
+        if self._is_just_checked(seconds):
+            return
+        self._asked = json_files.now()
+        json_files.ask(self._side.storage(self._uri), self._uri)
+
+    def _is_just_checked(self, seconds: float) -> bool:
+        return 0 <= json_files.now() - self._checked < seconds
 
     def go_on(self) -> None:
         """Raise `LeaseHeld` or `TargetGone` once a heartbeat has found the lease lost.
@@ -237,6 +260,8 @@ class Lease:
             self._may_be_there = True
             is_created = self._creating.create_exclusive(self._uri, self._content())
             self._may_be_there = is_created or self._take_over_stale()
+            if self._may_be_there:
+                self._checked = self._started
             return self._may_be_there
         except OSError as error:
             reason = f"the lease cannot be taken: {error.strerror or error}"

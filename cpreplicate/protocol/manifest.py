@@ -155,6 +155,11 @@ def read(storage: Reading, replica: str, checkpoint: str) -> Manifest | None:
         return None
 
 
+def ask(storage: Reading, replica: str, checkpoint: str) -> None:
+    """Begin to read a manifest that `read` is called for soon."""
+    parquet_files.ask(storage, manifest_uri(replica, checkpoint))
+
+
 def read_summary(storage: Reading, replica: str, checkpoint: str, length: int) -> Summary | None:
     """Return what the end of a manifest of this length states, which is all that is read.
 

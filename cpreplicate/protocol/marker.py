@@ -85,6 +85,12 @@ def read_marker(side: Side, root: str) -> Marker | None:
         raise Refused(damaged) from error
 
 
+def ask_marker(side: Side, root: str) -> None:
+    """Begin to read a marker that `read_marker` is called for soon."""
+    marker_uri = uri.join(root, f"{OWN}/{MARKER}")
+    json_files.ask(side.storage(marker_uri), marker_uri)
+
+
 def is_replica(replica: Replica) -> bool:
     """Return whether there is a marker, of whatever version."""
     return replica.storage.stat(_marker_uri(replica)) is not None

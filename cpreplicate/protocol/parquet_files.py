@@ -81,6 +81,11 @@ def content(storage: Reading, uri: str) -> bytes:
     return data
 
 
+def ask(storage: Reading, uri: str) -> None:
+    """Begin to read a file that `content` is called for soon."""
+    storage.ask("read", uri, 0, LONGEST + 1)
+
+
 def decoded(data: bytes, types: Mapping[str, str], uri: str) -> Any:
     """Return the table of a Parquet file with those columns of `types` that it has.
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 
 from cpreplicate.storage import Storage
 from cpreplicate.storage.base import Content
 from cpreplicate.storage.waiting.cancellation import cancellable
-from cpreplicate.storage.waiting.side_call import in_thread
+from cpreplicate.storage.waiting.side_call import SideCall, in_thread
 
 
 def _no_check() -> None:
@@ -41,7 +43,7 @@ class PendingPut:
         self._check: Callable[[], None] = _no_check
         self._is_cancelled = False
         self._may_appear = threading.Event()
-        self._putting = in_thread(self._put, "pending") if storage.closes_slowly else None
+        self._putting = _in_thread(self._put) if storage.closes_slowly else None
 
     def appear(self, check: Callable[[], None] = _no_check) -> None:
         """Let the file appear, and wait until it has; raise what the storage raises.
@@ -89,6 +91,11 @@ class PendingPut:
     def _raise_if_cancelled(self) -> None:
         if self._is_cancelled:
             raise _Cancelled
+
+
+def _in_thread(call: Callable[[], None]) -> SideCall[None]:
+    """Begin a call in a thread, with what its caller has asked ahead and may cancel."""
+    return in_thread(partial(copy_context().run, call), "pending")
 
 
 class _Cancelled(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 from cpreplicate.core.placement import METADATA
 from cpreplicate.errors import Refused
@@ -20,6 +21,7 @@ from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.replica_state import State, read_checkpoint
 from cpreplicate.storage.base import Content
+from cpreplicate.storage.wrappers.ahead import together
 
 
 def adopt(replica: HeldReplica, name: str) -> None:
@@ -75,12 +77,14 @@ class Publication:
 
         If the checkpoint is new, its manifest appears just before the `_metadata`: so each
         committed file has its CRC32C at every instant. Else it appears after that, since the former
-        manifest describes the former `_metadata`. `check` is called before each of them appears,
-        and may raise. Raises `Refused` if another program has just created the `_metadata`.
+        manifest describes the former `_metadata`. `check` is called before the `_metadata` appears,
+        and may raise; of the others the storage of the replica does so. Raises `Refused` if another
+        program has just created the `_metadata`.
         """
-        self._record.appear(check)
+        self._record.appear()
+        self._replica.lease.ask()
         if not self._replaces:
-            manifest.appear(check)
+            manifest.appear()
         self._publish(check)
         if self._replaces:
             manifest.appear()
@@ -135,6 +139,11 @@ def withdraw(replica: HeldReplica, name: str) -> None:
     replica.withdraw(f"{name}/{METADATA}")
 
 
+def ask_whether_withdrawn(replica: HeldReplica, name: str) -> None:
+    """Begin what `forget` asks soon."""
+    replica.storage.ask("stat", replica.uri_of(f"{name}/{METADATA}"))
+
+
 def forget(replica: HeldReplica, name: str, own: Collection[str]) -> None:
     """Remove the manifest, fingerprints, record and empty directory of a withdrawn checkpoint.
 
@@ -143,9 +152,21 @@ def forget(replica: HeldReplica, name: str, own: Collection[str]) -> None:
     """
     if replica.storage.stat(replica.uri_of(f"{name}/{METADATA}")) is not None:
         return
+    if replica.storage.answers_ahead:
+        together(partial(_remove_directory, replica, name), partial(_unrecord, replica, name, own))
+    else:
+        _unrecord(replica, name, own)
+        _remove_directory(replica, name)
+
+
+def _unrecord(replica: HeldReplica, name: str, own: Collection[str]) -> None:
+    """Remove what is recorded of a checkpoint, its record last: that shows what is left to do."""
     manifest.remove(replica.storage, replica.root, name)
     if fingerprint_record.own_file(name) in own:  # else it would cost a request
         fingerprint_record.remove(replica, name)
     replica.storage.delete(record_uri(replica, name))
+
+
+def _remove_directory(replica: HeldReplica, name: str) -> None:
     if replica.storage.has_directories:  # else each would cost requests
         replica.storage.rmdir(replica.uri_of(name))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import BinaryIO
 
 import numpy as np
@@ -58,6 +58,7 @@ from cpreplicate.storage.statuses import FileStatus, Listing
 _MANIFEST_WORTH = 16 << 20
 _LISTED_A_CALL = 1_000  # files, of HDFS (dfs.ls.limit) and of object stores
 _STATS = 16  # at the same time
+ASKED = 8  # directories or checkpoints that are asked for ahead, at most
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,17 @@ class Replica:
             return ()
         directories = uri.upwards(self.uri_of(OWN))
         return tuple(takewhile(lambda path: self.storage.stat(path) is None, directories))
+
+    def ask(self, former: Iterable[str] = (), directories: Iterable[str] = ()) -> None:
+        """Begin the listings of the replica that are asked for soon, where each is a round trip.
+
+        `former` are checkpoints that it had, whose directories are listed, and so are further
+        `directories`. Of many, only the first are asked for ahead.
+        """
+        self.storage.ask("list", self.root)
+        self.storage.ask("list", self.uri_of(OWN))
+        for directory in islice({**dict.fromkeys(former), **dict.fromkeys(directories)}, ASKED):
+            self.storage.ask("listing", self.uri_of(directory))
 
     def committed_names(self, children: Iterable[FileStatus] | None = None) -> list[str]:
         """Return the directories `chk-N` with a `_metadata`, the highest N first.

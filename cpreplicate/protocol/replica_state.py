@@ -17,14 +17,15 @@ from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.checkpoint_record import (
     RECORD_SUFFIX,
     Record,
+    ask_record,
     read_record,
     recorded_names,
 )
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.held import HeldReplica
-from cpreplicate.protocol.marker import MARKER, Marker, read_marker
-from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
-from cpreplicate.protocol.source import MetadataBytes
+from cpreplicate.protocol.marker import MARKER, Marker, ask_marker, read_marker
+from cpreplicate.protocol.replica import ASKED, CommittedCheckpoint, Replica
+from cpreplicate.protocol.source import MetadataBytes, ask_metadata, highest_first
 from cpreplicate.storage import TEMPORARY, FileStatus, Transient
 from cpreplicate.storage.reading import is_file
 
@@ -147,6 +148,8 @@ def _read_state(replica: Replica, former: State | None) -> State:
     children = replica.children()
     has_own = any(child.name == OWN and not child.is_link for child in children)
     own = replica.own_files() if has_own else {}
+    if replica.storage.answers_ahead and former is None:
+        _ask(replica, children, own)
     names = [*replica.committed_names(children), *replica.derived_names(children)]
     metadata_files = {name: replica.listed_metadata(name) for name in names}
     known = _Known(former, own, metadata_files)
@@ -176,6 +179,19 @@ def _read_state(replica: Replica, former: State | None) -> State:
         metadata_files=metadata_files,
         began=began,
     )
+
+
+def _ask(replica: Replica, children: Sequence[FileStatus], own: Mapping[str, FileStatus]) -> None:
+    """Begin to read what is read of a few checkpoints, beside the listings of their directories."""
+    names = highest_first(child.name for child in children if child.is_directory)
+    if MARKER in own:
+        ask_marker(replica.side, replica.root)
+    if len(names) > ASKED:
+        return
+    for name in names:
+        replica.storage.ask("listing", replica.uri_of(name))
+        if f"{name}{RECORD_SUFFIX}" in own:
+            ask_checkpoint(replica, name)
 
 
 def _others(checkpoints: Mapping[str, _Checkpoint]) -> dict[str, MetadataBytes]:
@@ -279,6 +295,12 @@ class _Checkpoint(NamedTuple):
 
     data: MetadataBytes
     record: Record | None
+
+
+def ask_checkpoint(replica: Replica, name: str) -> None:
+    """Begin what `read_checkpoint` asks soon."""
+    ask_metadata(replica.uri_of(name), replica.side)
+    ask_record(replica, name)
 
 
 def read_checkpoint(replica: Replica, name: str, has_own: bool) -> _Checkpoint | None:

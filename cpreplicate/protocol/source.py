@@ -19,7 +19,7 @@ from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.storage import FileStatus, Side
 from cpreplicate.storage.base import CHUNK
 from cpreplicate.storage.reading import Reading
-from cpreplicate.storage.streams.resuming import Resuming, read_or_resume
+from cpreplicate.storage.streams.resuming import Resuming, ask_or_resume, read_or_resume
 
 # Bytes. A larger `_metadata` is read through a window each time it is needed.
 _KEPT_IN_MEMORY = 16 << 20
@@ -345,6 +345,23 @@ def _read(storage: Reading, checkpoint: str, metadata_uri: str, side: Side) -> M
         return MetadataFile(metadata_uri, decoded(data, checkpoint, metadata_uri), data, side)
     with data:
         return MetadataFile(metadata_uri, decoded(data, checkpoint, metadata_uri), None, side)
+
+
+def ask_metadata(checkpoint: str, side: Side) -> None:
+    """Begin to read a `_metadata` that `read_bytes` or `read_metadata` is called for soon."""
+    metadata_uri = uri.join(checkpoint, METADATA)
+    ask_or_resume(side.storage(metadata_uri), metadata_uri, _KEPT_IN_MEMORY)
+
+
+def ask_source(path: str, side: Side) -> None:
+    """Begin what `find` asks of a source soon, and to read the checkpoint if that is named."""
+    directory = uri.parent(path) if uri.name(path) == METADATA else path
+    storage = side.storage(directory)
+    storage.ask("stat", uri.join(directory, METADATA))
+    if CHECKPOINT_NAME.fullmatch(uri.name(directory)):
+        ask_metadata(directory, side)
+    else:
+        storage.ask("list", directory)
 
 
 class MetadataBytes(NamedTuple):

@@ -6,7 +6,7 @@ import errno
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import BinaryIO, TypeAlias, TypeVar
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 from cpreplicate.errors import Refused
 from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, Space, new_listing
@@ -130,6 +130,7 @@ class Storage(ABC):
     joins = False  # whether a file may be joined of ranges that several processes write
     counts_for_space = False  # whether `space` has the service count files
     needs_conditions = False  # whether the lease relies on conditions that a service may ignore
+    answers_ahead = False  # whether `ask` begins anything: the storage is far away
     lists_less = False  # whether a file that its writer has open may be longer than it lists
     # A text with a `?` that no path may contain: the client would take another path instead.
     unusable: str | None = None
@@ -156,6 +157,12 @@ class Storage(ABC):
     ) -> T:
         """Carry out a call as one verb on a URI; wrappers use both."""
         return call()
+
+    def ask(self, verb: str, *arguments: Any) -> None:  # noqa: B027  # most are not far away
+        """Begin a question, such as `list` of a URI, that is asked with the same arguments soon.
+
+        Only a wrapper of what is far away does so: see `wrappers.ahead`.
+        """
 
     def as_one(self, verb: str, uri: str, calls: Callable[[Storage], T]) -> T:
         """Carry out several calls as one verb on a URI: wrappers try them again together.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from cpreplicate.storage.base import Storage
 from cpreplicate.storage.statuses import FileStatus, Listing, Space
@@ -24,6 +24,9 @@ class Reading(Protocol):
     unusable: str | None
     counts_for_space: bool
     lists_less: bool
+    answers_ahead: bool
+
+    def ask(self, verb: str, *arguments: Any) -> None: ...
 
     def as_one(self, verb: str, uri: str, calls: Callable[[Storage], T]) -> T: ...
 

@@ -20,7 +20,7 @@ READS = {
     "mounts_below",
     "reach",
 }
-READS |= {"service_time", "space", "delete_policies", "inside", "carry_out", "as_one"}
+READS |= {"ask", "service_time", "space", "delete_policies", "inside", "carry_out", "as_one"}
 CHANGES = {"put", "publish", "create_exclusive", "take_over", "withdraw", "fence", "move"}
 CHANGES |= {"delete", "rmdir", "abort_uploads", "copy_within", "ignored_conditions"}
 CHANGES |= {"keep_room", "fill_room"}

@@ -271,6 +271,7 @@ class Change:
         """
         if left and self._are_there(left, manifests):
             return
+        self.lease.ask()  # it is given back next
         with suppress(OSError):
             self.journal.remove()
 

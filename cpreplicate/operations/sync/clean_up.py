@@ -14,9 +14,10 @@ from cpreplicate.errors import LeaseHeld, Refused, TargetGone
 from cpreplicate.operations.change.change import orphaned
 from cpreplicate.operations.sync.copy import Executed
 from cpreplicate.operations.sync.plan.work import Work
-from cpreplicate.protocol import needed, publication
+from cpreplicate.protocol import needed, publication, replica_state
 from cpreplicate.protocol.lease import JUST_CHECKED
 from cpreplicate.protocol.manifest import Manifest
+from cpreplicate.protocol.replica import ASKED
 from cpreplicate.runners import EngineLost
 
 
@@ -66,8 +67,11 @@ def _delete_old(work: Work, unused_packs: Sequence[str], abandoned: Abandoned) -
     try:
         change.lease.check(JUST_CHECKED)  # it was before the commit
         targets += _unneeded(work, abandoned.files)
+        _ask(work, bool(targets))
         if targets or plan.dropped:
             needed.refuse_later(change.replica, change.state, {*plan.dropped, plan.checkpoint})
+        if targets:
+            change.lease.ask()
         for name in plan.dropped:
             publication.withdraw(change.replica, name)
         if work.request.async_deletes:
@@ -84,11 +88,21 @@ def _delete_old(work: Work, unused_packs: Sequence[str], abandoned: Abandoned) -
         return CleanedUp(warnings=(f"{error}. {left}",))
 
 
+def _ask(work: Work, deletes: bool) -> None:
+    """Begin what is asked before old checkpoints are withdrawn."""
+    if deletes or work.plan.dropped:
+        work.replica.storage.ask("list", work.replica.root)
+    for name in work.plan.dropped[:ASKED]:
+        replica_state.ask_checkpoint(work.replica, name)
+
+
 def _delete(work: Work, targets: Sequence[str], left: Sequence[str]) -> tuple[str, ...]:
     change, plan = work.change, work.plan
     if plan.deletes:
         needed_by = ", ".join(plan.dropped) or "the former checkpoint"
         change.notify(f"deleting {counted(len(plan.deletes), 'file')} that only {needed_by} needed")
+    for name in plan.dropped[:ASKED]:
+        publication.ask_whether_withdrawn(work.replica, name)
     failed = change.delete(targets)
     gone = (*plan.dropped, *change.state.stale, *left)
     failed += change.forget(name for name in gone if name != plan.checkpoint)

@@ -27,6 +27,7 @@ from cpreplicate.operations.sync.source.newer import Following
 from cpreplicate.operations.sync.source.state import SourceState
 from cpreplicate.operations.sync.tasks import copies, repack_tasks
 from cpreplicate.operations.verify.compare import errors_of
+from cpreplicate.protocol.lease import JUST_CHECKED
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import Copy, Outcome
 
@@ -73,6 +74,7 @@ def copy_missing(work: Work, following: Following) -> Executed | None:
         work.change.notify(f"moving {counted(count, 'packed file')}, {amount}, into new packs")
         outcomes += _move_members(work)
     _log.debug("copied in %.3f s", time.monotonic() - began)
+    work.change.lease.ask(JUST_CHECKED / 2)  # what is written next needs it, after a listing
     try:
         return _as_written(work, plan, outcomes)
     except CopyFailed:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from cpreplicate.core import sizes
 from cpreplicate.core.log_context import begin_checkpoint
 from cpreplicate.core.notify import Notify
+from cpreplicate.core.path_columns import directories
 from cpreplicate.core.plan import Plan, total
 from cpreplicate.errors import CpreplicateError, SourceMovedOn
 from cpreplicate.operations.change.change import Change, opened
@@ -40,8 +41,13 @@ from cpreplicate.operations.sync.report import (
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source.lacking import refuse_incomplete
 from cpreplicate.operations.sync.source.newer import Following
-from cpreplicate.operations.sync.source.state import SourceState, of_newest, target_replica
-from cpreplicate.protocol import same_place
+from cpreplicate.operations.sync.source.state import (
+    SourceState,
+    ask_first,
+    of_newest,
+    target_replica,
+)
+from cpreplicate.protocol import manifest, same_place
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.manifest import Manifest
@@ -50,6 +56,7 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_name import claims
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import Runner, TimedRunner, choose_runner
+from cpreplicate.storage.wrappers.ahead import asking_ahead, drop_answers
 
 _log = logging.getLogger(__name__)
 
@@ -70,9 +77,10 @@ def sync(
     with the report as it is then. Raises one of `cpreplicate.errors`, having deleted nothing.
     """
     run = _Run(request, notify, shared, committed, time.monotonic())
-    with suppress(_NameTaken):
-        return _sync(run)
-    return _sync(run)  # under another name
+    with asking_ahead():
+        with suppress(_NameTaken):
+            return _sync(run)
+        return _sync(run)  # under another name
 
 
 class _Run(NamedTuple):
@@ -92,7 +100,9 @@ class _NameTaken(Exception):
 def _sync(run: _Run) -> Report:
     request, notify, started = run.request, run.notify, run.started
     # Step 0, check: nothing is written
+    ask_first(request)
     source_state, replica, state, empty_plan = of_newest(request, _checked)
+    drop_answers()
     if empty_plan is not None:
         _log.debug("nothing to do: %s holds the checkpoint", replica.root)
         return report_of(empty_plan, source_state, started)
@@ -104,6 +114,7 @@ def _sync(run: _Run) -> Report:
         # Step 2, copy, begins with the plan
         following = Following(source_state, notify)
         work = _first(change, source_state, following)
+        drop_answers()
         if is_done(work.plan, change.state, change.ledger, work.source_state):
             return report_of(work.plan, work.source_state, started)
         refuse_no_space(work.plan, replica)
@@ -295,12 +306,26 @@ def _checked_again(source_state: SourceState, former: State, replica: HeldReplic
     """
     _log.debug("took the lease of %s", replica.root)
     side, root = source_state.request.sides.source, source_state.source.root
+    _ask_again(source_state, former, replica)
     same_place.refuse_same_place(replica, replica.lease.token, side, root, former.marker is None)
     if former.marker is None:
         marker = read_marker(replica.side, replica.root)
         if marker is not None and not claims(marker, source_state.name):
             raise _NameTaken
     return examined(source_state, replica, former)
+
+
+def _ask_again(source_state: SourceState, former: State, replica: HeldReplica) -> None:
+    """Begin what is asked under the lease of a replica that was there, as far as that is known."""
+    if former.marker is None or not replica.storage.answers_ahead:
+        return
+    needed = source_state.needed.directories.union(
+        *(directories(each.files.paths) for each in former.committed[:1])
+    )
+    former_names = list(former.metadata_files)
+    replica.ask(former_names, (each for each in needed if each not in former_names))
+    for each in former.committed[:1]:
+        manifest.ask(replica.storage, replica.root, each.name)
 
 
 def _log_plan(plan: Plan) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 from cpreplicate.storage.base import CHUNK, Storage, read_up_to
@@ -76,20 +77,35 @@ def resuming(storage: Reading, uri: str, opened: BinaryIO | None = None) -> Bina
     return cast(BinaryIO, io.BufferedReader(Resuming(storage, uri, opened), CHUNK))
 
 
+@dataclass(frozen=True)
+class _Beginning:
+    """Opens a file; returns its bytes, or a stream of them if they are more than `most`.
+
+    Two of one file are equal, so that one can be asked ahead.
+    """
+
+    uri: str
+    most: int
+
+    def __call__(self, plain: Storage) -> bytes | BinaryIO:
+        with contextlib.ExitStack() as stack:
+            stream = stack.enter_context(plain.open(self.uri))
+            head = read_up_to(stream, self.most + 1)
+            if len(head) <= self.most:
+                return head
+            stack.pop_all()
+            return stream
+
+
+def ask_or_resume(storage: Reading, uri: str, most: int) -> None:
+    """Begin what `read_or_resume` asks with the same arguments soon."""
+    storage.ask("as_one", "open", uri, _Beginning(uri, most))
+
+
 def read_or_resume(storage: Reading, uri: str, most: int) -> bytes | BinaryIO:
     """Return the bytes of a file, or a stream of them if they are more than `most`.
 
     The file is opened once. Raises `FileNotFoundError`.
     """
-
-    def begin(plain: Storage) -> bytes | BinaryIO:
-        with contextlib.ExitStack() as stack:
-            stream = stack.enter_context(plain.open(uri))
-            head = read_up_to(stream, most + 1)
-            if len(head) <= most:
-                return head
-            stack.pop_all()
-            return stream
-
-    begun = storage.as_one("open", uri, begin)
+    begun = storage.as_one("open", uri, _Beginning(uri, most))
     return begun if isinstance(begun, bytes) else resuming(storage, uri, begun)

@@ -19,6 +19,7 @@ from cpreplicate.storage.waiting.side_call import SideCall, in_thread
 # Closes at once that are worth further calls. Where more files are in flight, waiting costs
 # nothing, and the calls would.
 _FEW = 4
+_TRIPS = 3  # the last packet, the question whether the file is closed, and some more
 _PAUSES = (0.02, 0.02, 0.04, 0.08, 0.16)  # seconds between two looks at a file that is being closed
 
 
@@ -55,10 +56,13 @@ class _Closes:
 _closes = _Closes()
 
 
-def close_promptly(close: Callable[[], None], is_closed: Callable[[], bool]) -> None:
+def close_promptly(
+    close: Callable[[], None], is_closed: Callable[[], bool], round_trip: float = 0.0
+) -> None:
     """Close a file: return when `close` does, or once `is_closed` returns True.
 
-    `is_closed` is called now and then, unless many files are being closed. Raises what `close`
+    `is_closed` is called now and then, unless many files are being closed, and not before `close`
+    can have returned, which takes a few times the `round_trip` in seconds. Raises what `close`
     raises.
     """
     with _closes.one_more() as is_one_of_few:
@@ -66,8 +70,8 @@ def close_promptly(close: Callable[[], None], is_closed: Callable[[], bool]) -> 
             close()
             return
         closing = in_thread(close, "close")
-        for pause in _PAUSES:
-            if closing.wait(pause):
+        for number, pause in enumerate(_PAUSES):
+            if closing.wait(pause if number else max(pause, _TRIPS * round_trip)):
                 break
             if is_closed():
                 _closes.leave(closing)

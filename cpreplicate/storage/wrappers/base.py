@@ -42,6 +42,7 @@ class StorageWrapper(Storage):
         self.needs_conditions, self.keeps_uploads = inner.needs_conditions, inner.keeps_uploads
         self.unusable, self.counts_for_space = inner.unusable, inner.counts_for_space
         self.lists_less, self.joins = inner.lists_less, inner.joins
+        self.answers_ahead = inner.answers_ahead
 
     @property
     def unwrapped(self) -> Storage:
@@ -59,6 +60,9 @@ class StorageWrapper(Storage):
         """Carry out a verb. A subclass may act before it, raise instead of it, or repeat it."""
         self.before(verb, uri)
         return self._inner.carry_out(verb, uri, call)
+
+    def ask(self, verb: str, *arguments: Any) -> None:
+        self._inner.ask(verb, *arguments)
 
     def before(self, verb: str, uri: str) -> None:
         """Act before each verb; an exception is raised instead of it."""

@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeVar
 from cpreplicate.storage.base import DamagedFile, NoAnswer, Storage, Transient, Unreachable
 from cpreplicate.storage.waiting import bounds, cancellation, deadlines
 from cpreplicate.storage.waiting.retry_reports import RetryReports
-from cpreplicate.storage.wrappers.base import READING, StorageWrapper
+from cpreplicate.storage.wrappers.ahead import Answering
+from cpreplicate.storage.wrappers.base import READING
 
 T = TypeVar("T")
 # Tries of a write, however slow: a write to a DataNode that died fails after some 15 seconds.
@@ -61,7 +62,7 @@ class _Health:
             return self._failures >= tries and now - self._failing_since >= seconds
 
 
-class Retrying(StorageWrapper):
+class Retrying(Answering):
     """A wrapper that tries a call again after a `Transient` error, and then raises `Unreachable`.
 
     It tries for `seconds` from the first failure on, with growing pauses. A try that makes progress

@@ -15,7 +15,7 @@ from tests.support.memory import MemoryStorage
 
 URI = "memory:/a"
 # what a storage offers for itself and for its wrappers alike, by calling its own verbs
-OF_BOTH = {"carry_out", "as_one", "unwrapped", "inside"}
+OF_BOTH = {"carry_out", "as_one", "ask", "unwrapped", "inside"}
 VERBS = sorted(
     name
     for name, member in inspect.getmembers(Storage, callable)

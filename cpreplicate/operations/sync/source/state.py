@@ -20,19 +20,20 @@ from cpreplicate.core.path_columns import Texts
 from cpreplicate.core.placement import CHECKPOINT_NAME, Placement, job_root
 from cpreplicate.core.sizes import counted
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceMovedOn
-from cpreplicate.operations.sync.place import named_source, replica_root
+from cpreplicate.operations.sync.place import likely_root, named_source, replica_root
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import incomplete
 from cpreplicate.operations.sync.source.incomplete import Search
 from cpreplicate.operations.sync.source.savepoint import OwnJob, has_replicas, job_of_savepoint
 from cpreplicate.protocol import json_files, ownership, same_place
-from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_name
+from cpreplicate.protocol.marker import Marker, SourceName, ask_marker, read_marker, source_name
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_name import Named, find_replica, is_distinctive, namesake, word_of
 from cpreplicate.protocol.savepoints import LastSavepoint, newest_savepoint
 from cpreplicate.protocol.source import (
     MetadataFile,
     Source,
+    ask_source,
     find,
     is_named,
     newest,
@@ -124,6 +125,18 @@ def _read(request: SyncRequest, source: Source, is_known: bool = False) -> Sourc
         needed=placement.place_all(files.files, files.plain),
         own_job=own_job,
     )
+
+
+def ask_first(request: SyncRequest) -> None:
+    """Begin what a request asks first: its source, and the directory where its replica may be."""
+    sides, root = request.sides, job_root(request.source)
+    if sides.source.storage(root).answers_ahead:
+        ask_source(request.source.rstrip("/"), sides.source)
+        ask_marker(sides.source, root)
+    if sides.target.storage(request.target_root).answers_ahead:
+        replica = Replica(likely_root(request), sides.target)
+        ask_marker(sides.target, replica.root)
+        replica.ask()
 
 
 def is_followed(request: SyncRequest, source: Source) -> bool:

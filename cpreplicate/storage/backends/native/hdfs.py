@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
@@ -216,19 +217,20 @@ class HdfsStorage(HdfsClientStorage):
             create_parent=True,
         )
         length, chunks = 0, content()  # first: a source that is not there costs no call here
-        errors = self._errors.at(uri)
+        errors, began = self._errors.at(uri), time.monotonic()
         with errors:
             writer = self._namenode.call(self._client.create, path_of(uri), options)
+        round_trip = time.monotonic() - began
         for chunk in chunks:  # outside: an error of the source must not name this file
             with errors:
                 length += self._datanodes.call(writer.write, chunk)
         waiting()  # for the NameNode to know of the last block
         with errors:
-            self._datanodes.call(self._close, writer, path_of(uri), length)
+            self._datanodes.call(self._close, writer, path_of(uri), length, round_trip)
         return length
 
-    def _close(self, writer: FileWriter, path: str, length: int) -> None:
-        close_promptly(writer.close, lambda: self._is_closed(path, length))
+    def _close(self, writer: FileWriter, path: str, length: int, round_trip: float) -> None:
+        close_promptly(writer.close, lambda: self._is_closed(path, length), round_trip)
 
     def _is_closed(self, path: str, length: int) -> bool:
         """Close a file if all its blocks are complete, and return whether it is closed.

@@ -1,0 +1,154 @@
+"""Questions that are asked before their answers are needed, so that their round trips overlap.
+
+Who knows what is asked next begins these calls at once. The code that asks them later, one after
+the other, gets the answers that have come meanwhile. Without a scope, and of local files, nothing
+is asked ahead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from cpreplicate.storage.base import Storage
+from cpreplicate.storage.statuses import FileStatus, Listing
+from cpreplicate.storage.waiting.cancellation import cancellable
+from cpreplicate.storage.waiting.side_call import SideCall, in_thread
+from cpreplicate.storage.wrappers.base import StorageWrapper
+
+T = TypeVar("T")
+
+
+class _Asked:
+    """The questions of a scope whose answers nobody has taken yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: dict[Hashable, _Answer] = {}
+
+    def ask(self, question: Hashable, call: Callable[[], object]) -> None:
+        """Begin a call, unless the question is under way."""
+        with self._lock:
+            if question not in self._calls:
+                self._calls[question] = _Answer(call)
+
+    def take(self, question: Hashable) -> _Answer | None:
+        """Return the answer to a question once, None if it was not asked."""
+        with self._lock:
+            return self._calls.pop(question, None)
+
+    def drop(self) -> None:
+        """Leave the calls alone that nobody waits for; a try after them is not begun."""
+        with self._lock:
+            left, self._calls = list(self._calls.values()), {}
+        for answer in left:
+            answer.is_dropped = True
+
+
+class _Dropped(Exception):
+    """Ends a call whose answer nobody needs any more."""
+
+
+class _Answer:
+    """The answer to a question, which is on its way."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.is_dropped = False
+        context = copy_context()  # what cancels the caller ends this call, too
+
+        def carried_out() -> object:
+            with cancellable(self._go_on):
+                return call()
+
+        self._call: SideCall[object] = in_thread(lambda: context.run(carried_out), "ahead")
+
+    def _go_on(self) -> None:
+        if self.is_dropped:
+            raise _Dropped
+
+    def wait(self) -> object:
+        """Return what the call returned, or raise what it raised."""
+        self._call.wait_or_be_cancelled(threading.TIMEOUT_MAX)
+        return self._call.result()
+
+
+_asked: ContextVar[_Asked | None] = ContextVar("asked", default=None)
+
+
+@contextmanager
+def asking_ahead() -> Iterator[None]:
+    """Let questions be asked ahead while the block runs. Answers that nobody took are dropped."""
+    asked = _Asked()
+    token = _asked.set(asked)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+        asked.drop()
+
+
+def _answered(question: Hashable, call: Callable[[], T]) -> T:
+    """Return the answer to a question that was asked ahead, or raise its error; else call."""
+    asked = _asked.get()
+    answer = asked.take(question) if asked is not None else None
+    return call() if answer is None else cast(T, answer.wait())
+
+
+def together(*calls: Callable[[], object]) -> None:
+    """Make calls at once, in threads but for the last one, and wait for all.
+
+    Raises what the first of them that failed raised, once all have ended.
+    """
+    others = [in_thread(partial(copy_context().run, call), "together") for call in calls[:-1]]
+    try:
+        calls[-1]()
+    finally:
+        for other in others:
+            other.wait()
+    for other in others:
+        other.result()
+
+
+def drop_answers() -> None:
+    """Drop the answers that nobody took: from now on, what is asked may have another answer."""
+    asked = _asked.get()
+    if asked is not None:
+        asked.drop()
+
+
+class Answering(StorageWrapper):
+    """A storage whose answers may have come before they are asked for.
+
+    Without `asking_ahead`, nothing is asked ahead.
+    """
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.answers_ahead = True
+
+    def ask(self, verb: str, *arguments: Any) -> None:
+        asked = _asked.get()
+        if asked is not None:
+            call = getattr(super(), verb)
+            asked.ask((self, verb, *arguments), partial(call, *arguments))
+
+    def stat(self, uri: str) -> FileStatus | None:
+        return _answered((self, "stat", uri), lambda: super(Answering, self).stat(uri))
+
+    def list(self, uri: str) -> list[FileStatus]:
+        return _answered((self, "list", uri), lambda: super(Answering, self).list(uri))
+
+    def listing(self, uri: str) -> Listing:
+        return _answered((self, "listing", uri), lambda: super(Answering, self).listing(uri))
+
+    def read(self, uri: str, offset: int = 0, count: int | None = None) -> bytes:
+        question = (self, "read", uri, offset, count)
+        return _answered(question, lambda: super(Answering, self).read(uri, offset, count))
+
+    def as_one(self, verb: str, uri: str, calls: Callable[[Storage], T]) -> T:
+        question = (self, "as_one", verb, uri, calls)
+        return _answered(question, lambda: super(Answering, self).as_one(verb, uri, calls))

@@ -1,0 +1,61 @@
+"""What a sync that changes one file waits for, where each call takes a round trip."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
+from cpreplicate.operations.verify.verify import ALL, verify
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Sides
+from cpreplicate.storage.wrappers.retry import Retrying
+from tests.support.far import Call, FarHdfs, counted, rounds
+from tests.support.jobs import JOB, put_checkpoint
+from tests.support.registry import serving
+
+ROUND_TRIP = 0.04  # seconds
+TRIES = 5  # on a busy machine, a thread may begin its call later than a round trip
+FILES = {f"shared/{number:03}": 3000 + number for number in range(20)}
+MOST_CALLS, MOST_ROUNDS = 55, 46
+
+
+def silent(_line: str) -> None:
+    pass
+
+
+def sync_calls(directory: Path, source: str) -> list[Call]:
+    """Return the calls of a sync that copies one file of twenty, and deletes another."""
+    far = FarHdfs(directory)
+    changed = {**dict(list(FILES.items())[1:]), "shared/new": 64 << 10}
+
+    def replicate(place: str) -> None:
+        execution = ExecutionOptions(runner="inline")
+        sync(SyncRequest(place, "hdfs://b/target", sides=Sides(), execution=execution), silent)
+
+    with serving("hdfs", Retrying(far, 60.0)):
+        put_checkpoint(Side(), "hdfs://a/source", 1, FILES)
+        replicate(f"hdfs://a/source/{JOB}")
+        put_checkpoint(Side(), "hdfs://a/source", 2, changed)
+        far.date_back()
+        far.round_trip = ROUND_TRIP
+        far.calls.clear()
+        replicate(f"hdfs://a/source/{JOB}{source}")
+        calls = list(far.calls)
+        far.round_trip = 0.0
+        report = verify(f"hdfs://b/target/{JOB}", None, ALL, silent, Side())
+    assert report.restorable
+    assert (report.checkpoint_id, report.files) == (2, len(changed))
+    return calls
+
+
+@pytest.mark.parametrize("source", ["/chk-2", ""], ids=["checkpoint", "job"])
+def test_the_round_trips_of_a_sync_that_changes_one_file(tmp_path, source):
+    for number in range(TRIES):
+        calls = sync_calls(tmp_path / str(number), source)
+        assert sum(counted(calls, "hdfs://b").values()) <= MOST_CALLS, counted(calls, "hdfs://b")
+        if rounds(calls) <= MOST_ROUNDS:
+            return
+    pytest.fail(f"{rounds(calls)} round trips, one after the other")
