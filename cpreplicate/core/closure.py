@@ -18,7 +18,7 @@ from cpreplicate.core.lazy import lazy
 from cpreplicate.core.metadata import Handle, Metadata, mutf8
 from cpreplicate.core.metadata.columns import Handles
 from cpreplicate.core.metadata.handle import DIRECTORY, SEGMENT
-from cpreplicate.core.path_columns import Numbers, Parts, Texts, chosen, split
+from cpreplicate.core.path_columns import Numbers, Parts, Texts, are_plain, chosen, coded, split
 from cpreplicate.core.tables import Flags, Ints, PathTable, slices
 
 _NO_NAME = pa.scalar(b"", pa.large_binary())
@@ -158,13 +158,12 @@ def _sources(recorded: Texts, uris: Uris) -> tuple[Parts, set[str]]:
     A path with a plain name is resolved with its directory, any other one by itself.
     """
     beginnings, names = split(recorded)
-    shared = beginnings.dictionary_encode()
-    codes = shared.indices.to_numpy(zero_copy_only=False)
-    is_plain = pc.match_substring_regex(names, f"^{uri.PLAIN_NAME}$").to_numpy(zero_copy_only=False)
+    values, codes = coded(beginnings)
+    is_plain = are_plain(names)
     with_plain = set(codes[is_plain].tolist())
     prefixes = [
         uris.prefix(mutf8.decode(beginning)) if code in with_plain else None
-        for code, beginning in enumerate(shared.dictionary.to_pylist())
+        for code, beginning in enumerate(values)
     ]
     singles = [uris[path] for path in _decoded(chosen(recorded, ~is_plain))]
     if singles:

@@ -6,13 +6,17 @@ files is asked of columns, in C.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Sequence, Sized
+from itertools import compress
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from cpreplicate.core import uri
 
 Texts: TypeAlias = Any
 """A `pyarrow.LargeStringArray` without nulls: pyarrow has no types."""
@@ -21,8 +25,17 @@ Rows: TypeAlias = Numbers | slice
 """Some rows of a column: indexes, a flag for each row, or a slice."""
 
 _TEXT = pa.large_string()
+# Rows up to which plain Python beats columns: a call into Arrow costs as much as a hundred texts
+# in Python, and most checkpoints of a standby have few files. Both ways have the same results.
+FEW = 100
+_plain_bytes = re.compile(uri.PLAIN_NAME.encode()).fullmatch
 _NOTHING_BETWEEN = pa.scalar("", _TEXT)
 _SLASH = ord("/")
+
+
+def are_few(*columns: Sized) -> bool:
+    """Return whether plain Python is faster for these rows, all together, than columns are."""
+    return sum(map(len, columns)) <= FEW
 
 
 def texts(values: Iterable[str]) -> Texts:
@@ -34,9 +47,17 @@ def rows_of(wanted: Texts, among: Texts) -> Numbers:
     """Return the row of each wanted text among others, -1 for those that are not there."""
     if not len(wanted) or not len(among):
         return np.full(len(wanted), -1)
+    if are_few(wanted, among):
+        known = _rows_by_text(among.to_pylist())
+        return np.array([known.get(text, -1) for text in wanted.to_pylist()], np.int64)
     rows = pc.index_in(wanted, value_set=among).fill_null(-1)
     numbers: Numbers = rows.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers
+
+
+def _rows_by_text(values: Sequence[str]) -> dict[str, int]:
+    """Return the first row of each text."""
+    return {value: row for row, value in reversed(list(enumerate(values)))}
 
 
 def texts_among(names: Sequence[str]) -> tuple[Texts, Numbers]:
@@ -64,6 +85,9 @@ def concatenated(columns: Sequence[Texts]) -> Texts:
 
 def without(paths: Texts, *others: Texts) -> Texts:
     """Return the paths that are in none of the other columns."""
+    if are_few(paths, *others):
+        gone = {path for other in others for path in other.to_pylist()}
+        return texts(path for path in paths.to_pylist() if path not in gone) if gone else paths
     for other in others:
         paths = paths.filter(pa.array(rows_of(paths, other) < 0))
     return paths
@@ -71,7 +95,7 @@ def without(paths: Texts, *others: Texts) -> Texts:
 
 def last_rows(paths: Texts) -> Numbers:
     """Return the row where each path is last, in the order in which they are first."""
-    codes = paths.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    _, codes = coded(paths)
     last = np.zeros(codes.max(initial=-1) + 1, np.int64)
     last[codes] = np.arange(len(codes))  # of several rows the last one stays
     return last
@@ -81,6 +105,11 @@ def chosen(column: Texts, rows: Rows) -> Texts:
     """Return some rows of a column of texts."""
     if isinstance(rows, slice):
         return column[rows]
+    if are_few(column):
+        values = column.to_pylist()
+        if rows.dtype == np.bool_:
+            return pa.array(list(compress(values, rows.tolist())), column.type)
+        return pa.array([values[row] for row in rows.tolist()], column.type)
     return column.filter(pa.array(rows)) if rows.dtype == np.bool_ else column.take(pa.array(rows))
 
 
@@ -89,6 +118,14 @@ def split(paths: Any) -> tuple[Any, Any]:
 
     `paths` is a column of texts or bytes. Nothing is copied but the two results.
     """
+    if are_few(paths):
+        values = paths.to_pylist()
+        slash = "/" if paths.type == _TEXT else b"/"
+        cuts = [value.rfind(slash) + 1 for value in values]
+        return (
+            pa.array([value[:cut] for value, cut in zip(values, cuts, strict=True)], paths.type),
+            pa.array([value[cut:] for value, cut in zip(values, cuts, strict=True)], paths.type),
+        )
     starts = _bounds(paths)
     first, end = int(starts[0]), int(starts[-1])
     data = paths.buffers()[2]
@@ -100,6 +137,8 @@ def split(paths: Any) -> tuple[Any, Any]:
 
 def without_prefix(paths: Texts, prefix: str) -> Texts:
     """Return what follows the prefix that all paths begin with."""
+    if are_few(paths):
+        return texts(path[len(prefix) :] for path in paths.to_pylist())
     starts = _bounds(paths)
     return _cut(paths, starts, starts[:-1] + len(prefix.encode()))[1]
 
@@ -126,11 +165,25 @@ def _cut(paths: Any, starts: Numbers, cuts: Numbers) -> tuple[Any, Any]:
 
 def prefixed(prefix: str, names: Texts) -> Texts:
     """Return texts with the same beginning."""
+    if are_few(names):
+        return texts(prefix + name for name in names.to_pylist())
     return pc.binary_join_element_wise(pa.scalar(prefix, _TEXT), names, _NOTHING_BETWEEN)
+
+
+def are_plain(names: Any) -> Numbers:
+    """Return of each name, in a column of texts or bytes, whether it is a `uri.PLAIN_NAME`."""
+    if are_few(names):
+        is_plain = uri.plain_name if names.type == _TEXT else _plain_bytes
+        return np.array([is_plain(name) is not None for name in names.to_pylist()], np.bool_)
+    answers = pc.match_substring_regex(names, f"^{uri.PLAIN_NAME}$")
+    plain: Numbers = answers.to_numpy(zero_copy_only=False)
+    return plain
 
 
 def directories(paths: Texts) -> set[str]:
     """Return the directories of some paths."""
+    if are_few(paths):
+        return {path[: path.rfind("/") + 1][:-1] for path in paths.to_pylist()}
     beginnings, _ = split(paths)
     return {beginning[:-1] for beginning in beginnings.unique().to_pylist()}
 
@@ -172,6 +225,16 @@ class Coded(NamedTuple):
         return [self.values[code] for code in np.unique(self.codes).tolist()]
 
 
+def coded(column: Any) -> tuple[tuple[Any, ...], Numbers]:
+    """Return the texts, or bytes, of a column that differ, and which of them each row has."""
+    if are_few(column):
+        values, codes = Coded.of(column.to_pylist())
+        return tuple(values), codes
+    shared = column.dictionary_encode()
+    codes = shared.indices.to_numpy(zero_copy_only=False)
+    return tuple(shared.dictionary.to_pylist()), codes
+
+
 class Parts(NamedTuple):
     """Paths in columns: the beginnings that many share, which of them each has, and its name."""
 
@@ -186,6 +249,8 @@ class Parts(NamedTuple):
 
     def texts(self) -> Texts:
         """Return the paths."""
+        if are_few(self.codes):
+            return texts(self.tolist())
         beginnings = texts(self.prefixes).take(pa.array(self.codes))
         return pc.binary_join_element_wise(beginnings, self.names, _NOTHING_BETWEEN)
 
@@ -197,6 +262,9 @@ class Parts(NamedTuple):
 
     def tolist(self) -> list[str]:
         """Return the paths as objects."""
+        if are_few(self.codes):
+            pairs = zip(self.codes.tolist(), self.names.to_pylist(), strict=True)
+            return [self.prefixes[code] + name for code, name in pairs]
         paths: list[str] = self.texts().to_pylist()
         return paths
 
@@ -238,6 +306,4 @@ class Parts(NamedTuple):
 def parts_of(paths: Texts) -> Parts:
     """Return the parts of some paths."""
     beginnings, names = split(paths)
-    shared = beginnings.dictionary_encode()
-    codes = shared.indices.to_numpy(zero_copy_only=False)
-    return Parts(tuple(shared.dictionary.to_pylist()), codes, names)
+    return Parts(*coded(beginnings), names)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import FileTable
-from cpreplicate.core.path_columns import Numbers, Texts, parts_of
+from cpreplicate.core.path_columns import Numbers, Texts, are_few, are_plain, parts_of
 from cpreplicate.core.tables import slices
 from cpreplicate.errors import Refused
 
@@ -183,9 +183,15 @@ def path_below(file_uri: str, root: str) -> str | None:
 
 def has_special_name(names: Texts) -> Numbers:
     """Return which names change where a plain name would stay."""
+    if are_few(names):
+        return np.array(list(map(_is_special, names.to_pylist())), np.bool_)
     is_long = pc.greater(pc.binary_length(names), _LONGEST_NAME)
     special: Numbers = pc.or_(is_long, pc.equal(names, METADATA)).to_numpy(zero_copy_only=False)
     return special
+
+
+def _is_special(name: str) -> bool:
+    return name == METADATA or len(name.encode()) > _LONGEST_NAME
 
 
 def is_replica_path(relative: str) -> bool:
@@ -215,8 +221,7 @@ def are_replica_paths(paths: Texts) -> Numbers:
 def _are_replica_paths(paths: Texts) -> Numbers:
     parts = parts_of(paths)
     allowed = np.array([is_replica_path(f"{prefix}x") for prefix in parts.prefixes], np.bool_)
-    is_plain = pc.match_substring_regex(parts.names, f"^{uri.PLAIN_NAME}$")
-    is_single = ~is_plain.to_numpy(zero_copy_only=False) | has_special_name(parts.names)
+    is_single = ~are_plain(parts.names) | has_special_name(parts.names)
     answers: Numbers = allowed[parts.codes] if len(allowed) else np.zeros(0, np.bool_)
     singles = parts.take(is_single).texts().to_pylist()
     answers[is_single] = [is_replica_path(path) for path in singles]

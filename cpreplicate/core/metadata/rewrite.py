@@ -14,14 +14,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cpreplicate.core import uri
 from cpreplicate.core.ledger import MemberTable
 from cpreplicate.core.metadata import mutf8
 from cpreplicate.core.metadata.columns import Handles
 from cpreplicate.core.metadata.handle import FILE, RELATIVE, SHARED, Handle
 from cpreplicate.core.metadata.model import Metadata
 from cpreplicate.core.metadata.window import read_fully
-from cpreplicate.core.path_columns import Numbers, Parts, Texts, chosen, rows_of, split
+from cpreplicate.core.path_columns import (
+    Numbers,
+    Parts,
+    Texts,
+    are_plain,
+    chosen,
+    coded,
+    rows_of,
+    split,
+)
 from cpreplicate.core.sizes import counted
 from cpreplicate.errors import MetadataError
 
@@ -182,12 +190,11 @@ def _single(handle: Handle, spelling: Spelling | None, original: bytes) -> bytes
 def _moved(handles: Handles, rows: Numbers, moves: Moves) -> tuple[Numbers, Texts]:
     """Return which of these handles move with their directory, and the new bytes of those."""
     beginnings, names = split(handles.recorded(rows))
-    shared = beginnings.dictionary_encode()
-    codes = shared.indices.to_numpy(zero_copy_only=False)
-    places = [moves.place(mutf8.decode(text)) for text in shared.dictionary.to_pylist()]
+    values, codes = coded(beginnings)
+    places = [moves.place(mutf8.decode(text)) for text in values]
     has_place = np.array([place is not None for place in places], np.bool_)
     is_file = np.isin(handles.kind[rows], (FILE, RELATIVE))
-    is_plain = pc.match_substring_regex(names, f"^{uri.PLAIN_NAME}$").to_numpy(zero_copy_only=False)
+    is_plain = are_plain(names)
     is_moved = is_file & is_plain & has_place[codes]
     moved = Parts([place or "" for place in places], codes[is_moved], chosen(names, is_moved))
     moved = moved._replace(names=moved.names.cast(pa.large_string()))
