@@ -28,13 +28,13 @@ sys.path.append(str(PROJECT))  # after PYTHONPATH, which names a copy of the pac
 from tests.support.planted import BUGS, Bug, plant  # noqa: E402
 
 SEEDS = 2_000
-ENOUGH = 29  # bugs, of 32
+ENOUGH = 31  # bugs, of 34
 STEPS = 8  # of a history
 ROUND = (  # the kinds of simulations that the seeds go round: the cheap ones more often
     *("history", "shared", "adopting", "race", "held up"),
     *("history", "shared", "churn", "overtaken", "two jobs"),
     *("history", "shared", "adopting", "race", "held up"),
-    *("history", "shared", "churn", "overtaken", "death"),
+    *("history", "shared", "churn", "overtaken", "death", "points"),
 )
 CONTROL = Bug("no bug", "the package as it is", ())
 _SHOWN = 90  # characters of what was found
@@ -158,6 +158,7 @@ def _wrong(simulate: Callable[[int], list[str]], number: int) -> str:
 def _simulations() -> dict[str, Callable[[int], list[str]]]:
     """Return the simulations by their kind; each returns what was wrong."""
     from tests.histories.test_crash_points import KINDS, PACKED_KINDS
+    from tests.histories.test_point_summary import Points
     from tests.histories.test_races import Race, RaceOfTwoJobs
     from tests.support.histories import World
     from tests.support.staging import examine as dying
@@ -175,6 +176,7 @@ def _simulations() -> dict[str, Callable[[int], list[str]]]:
         "race": lambda number: Race(f"race False {number}", False).run(),
         "held up": lambda number: Race(f"race True {number}", True).run(),
         "two jobs": lambda number: RaceOfTwoJobs(f"earlier {number}").run(),
+        "points": lambda number: Points(number).play(),
         "overtaken": _overtaken,
         "churn": _churn,
         "death": death,

@@ -28,7 +28,8 @@ class Record(NamedTuple):
     there when the directory was adopted. `completed` is when the checkpoint was completed at the
     source, in seconds since the epoch: the time of the `_metadata` there. It is None if that is not
     known, as in records of version 0.2.0 and earlier. `savepoint` is the URI of the savepoint that
-    it was replicated from, None of a checkpoint.
+    it was replicated from, None of a checkpoint. `summary` is the SHA-256 of the summary of the
+    other points that was true when this checkpoint was published, None if there was none.
     """
 
     sequence: int
@@ -36,6 +37,7 @@ class Record(NamedTuple):
     adopted: bool = False
     completed: float | None = None
     savepoint: str | None = None
+    summary: str | None = None
 
 
 def record_uri(replica: Replica, name: str) -> str:
@@ -57,7 +59,9 @@ def read_record(replica: Replica, name: str) -> Record | None:
     completed = completed if completed and completed > 0 else None
     savepoint = fields.get("savepoint")
     savepoint = savepoint if isinstance(savepoint, str) else None
-    return Record(sequence, digests, adopted, completed, savepoint)
+    summary = fields.get("summary")
+    summary = summary if isinstance(summary, str) else None
+    return Record(sequence, digests, adopted, completed, savepoint, summary)
 
 
 def ask_record(replica: Replica, name: str) -> None:
@@ -73,8 +77,9 @@ def encoded_record(record: Record) -> bytes:
         "time": json_files.now(),
         **json_files.signature(),
     }
-    if record.savepoint is None:
-        del fields["savepoint"]
+    for name in ("savepoint", "summary"):
+        if fields[name] is None:
+            del fields[name]
     return json_files.encoded(fields)
 
 

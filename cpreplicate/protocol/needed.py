@@ -7,7 +7,7 @@ Every operation that deletes or replaces files asks here: plans, `sweep`, delete
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -15,11 +15,12 @@ from cpreplicate.core import uri
 from cpreplicate.core.path_columns import Texts, texts
 from cpreplicate.core.placement import METADATA, is_replica_path
 from cpreplicate.errors import MetadataError, NotThere, Refused
-from cpreplicate.protocol import ownership
+from cpreplicate.protocol import ownership, point_summary
+from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
-from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.replica_state import State, read_checkpoint
 from cpreplicate.protocol.source import MetadataBytes, highest_first
-from cpreplicate.storage import Transient
+from cpreplicate.storage import FileStatus, Transient
 
 
 def needed(replica: Replica, state: State, without: Collection[str] = ()) -> Texts:
@@ -39,13 +40,14 @@ def refuse_later(replica: Replica, state: State, published: Collection[str]) -> 
     """Raise `Refused` if another program completed a checkpoint since `state` was read.
 
     It may reference files that were not needed then. `published` are the checkpoints that this run
-    wrote or will look at itself. Costs a listing of the replica, and one of each other checkpoint.
+    wrote or will look at itself. Costs a listing of the replica, and one of each other checkpoint
+    whose directory may have changed.
     """
-    names = highest_first(
-        child.name for child in replica.children() if child.is_directory and not child.is_link
-    )
+    children = replica.children()
+    listed = {child.name: child for child in children if child.is_directory and not child.is_link}
+    names = highest_first(listed)
     for name in names:
-        if name not in published and _is_later(replica, state, name):
+        if name not in published and _is_later(replica, state, listed[name]):
             raise Refused(
                 f"{replica.uri_of(name)}/{METADATA} was created by another program during the run:"
                 " a job writes its checkpoints here, and may need what was to be deleted. Nothing"
@@ -53,7 +55,47 @@ def refuse_later(replica: Replica, state: State, published: Collection[str]) -> 
             )
 
 
-def _is_later(replica: Replica, state: State, name: str) -> bool:
+def refuse_unproven(replica: HeldReplica, state: State, gone: Collection[str]) -> None:
+    """Raise `Refused` unless the points next to those that go are as the summary has them.
+
+    A file that only some points need is needed by points in a row. So the points before and behind
+    those that go would need what is about to be deleted, if one did of which the summary is wrong.
+    Their records and `_metadata` are read. A summary that is wrong is removed. Costs nothing where
+    none was used.
+    """
+    summary = state.summary
+    names = [] if summary is None else _next_to(gone, [each.name for each in state.committed])
+    for name in names:
+        if summary is None or name not in state.summarised:
+            continue
+        found = read_checkpoint(replica, name, has_own=True)
+        if found is None or not summary.agrees(
+            replica.committed_checkpoint(name, found.data), found.record
+        ):
+            place = point_summary.summary_uri(replica)
+            replica.storage.delete(place)
+            raise Refused(
+                f"{place} did not have what {name} needs, and was removed. Nothing was deleted. The"
+                " next run reads every checkpoint"
+            )
+
+
+def _next_to(gone: Collection[str], names: Sequence[str]) -> list[str]:
+    """Return the names that stay, and are beside names that go."""
+    last = len(names) - 1
+    return [
+        name
+        for at, name in enumerate(names)
+        if name not in gone
+        and ((at and names[at - 1] in gone) or (at < last and names[at + 1] in gone))
+    ]
+
+
+def _is_later(replica: Replica, state: State, directory: FileStatus) -> bool:
+    name = directory.name
+    examined = state.directories.get(name)
+    if state.is_settled(name) and examined and directory.modified == examined.modified:
+        return False
     before, now = state.metadata_files.get(name), replica.metadata_status(name)
     if before is None or now is None:
         return now is not None

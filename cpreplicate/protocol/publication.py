@@ -37,6 +37,8 @@ class Publication:
     Both are written and closed in the background, and appear by `publish`. As a context manager it
     removes what has not appeared. `completed` is the time for the record, and `savepoint` the URI
     of a savepoint. `former` is the record of a checkpoint that stays as new or old as it is.
+    `summary` is the SHA-256 of that of the other points, for which the record vouches, and
+    `new_summary` its file, if it is a new one: it appears before the record.
     """
 
     def __init__(
@@ -48,14 +50,16 @@ class Publication:
         completed: float | None = None,
         former: Record | None = None,
         savepoint: str | None = None,
+        summary: str | None = None,
+        new_summary: PendingPut | None = None,
     ) -> None:
         current = [committed.metadata for committed in state.ours if committed.name == name]
         self.digest = digest_of(content())
-        self._replica, self._name = replica, name
+        self._replica, self._name, self._new_summary = replica, name, new_summary
         # A `_metadata` that is there stays recorded, too. The checkpoint is the newest one from its
         # publication on, unless it is repaired.
         digests = (*current, self.digest)
-        record = Record(state.next_sequence, digests, False, completed, savepoint)
+        record = Record(state.next_sequence, digests, False, completed, savepoint, summary)
         if former is not None:
             record = former._replace(digests=digests)
         record_content = encoded_record(record)
@@ -81,6 +85,8 @@ class Publication:
         and may raise; of the others the storage of the replica does so. Raises `Refused` if another
         program has just created the `_metadata`.
         """
+        if self._new_summary is not None:
+            self._new_summary.appear()
         self._record.appear()
         self._replica.lease.ask()
         if not self._replaces:
@@ -119,7 +125,7 @@ def announce_rewrite(replica: HeldReplica, name: str, current: Digest, content: 
     """
     record = read_record(replica, name) or Record(UNKNOWN_SEQUENCE, ())
     digests = (current, digest_of(content()))
-    write_record(replica, name, record._replace(digests=digests, adopted=False))
+    write_record(replica, name, record._replace(digests=digests, adopted=False, summary=None))
 
 
 def withdraw(replica: HeldReplica, name: str) -> None:

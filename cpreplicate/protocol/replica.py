@@ -175,6 +175,10 @@ class Replica:
         assert status is not None
         return status
 
+    def metadata_file(self, name: str, length: int, modified: float) -> FileStatus:
+        """Return the status of the `_metadata` of a checkpoint, as it was listed before."""
+        return FileStatus(self.uri_of(f"{name}/{METADATA}"), METADATA, length, False, modified)
+
     def metadata_status(self, name: str) -> FileStatus | None:
         """Return the status of the `_metadata` of a checkpoint, whose directory is listed now."""
         return _metadata_in(self.storage.listing(self.uri_of(name)))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, FOREIGN, METADATA, OWN, PACKED, REBASED
 from cpreplicate.errors import Refused
-from cpreplicate.protocol import census, json_files, lease, manifest
+from cpreplicate.protocol import census, json_files, lease, manifest, point_summary
 from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.checkpoint_record import (
     RECORD_SUFFIX,
@@ -24,6 +25,7 @@ from cpreplicate.protocol.checkpoint_record import (
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.marker import MARKER, Marker, ask_marker, read_marker
+from cpreplicate.protocol.point_summary import Point, Summary
 from cpreplicate.protocol.replica import ASKED, CommittedCheckpoint, Replica
 from cpreplicate.protocol.source import MetadataBytes, ask_metadata, highest_first
 from cpreplicate.storage import TEMPORARY, FileStatus, Transient
@@ -48,6 +50,9 @@ class State:
     `_metadata` by checkpoint, as they were listed. `began` is when the examination began, in
     seconds since the epoch. `derived` are the checkpoints that `rebase` wrote, by name.
     `has_conditional_puts`: the storage was found to have them before there is a marker to note it.
+    `directories` are those of checkpoints, as the listing of the replica has them. `summary` is
+    that of its points, if a record vouches for it, and `summarised` are those that are as it has
+    them.
     """
 
     marker: Marker | None
@@ -64,6 +69,9 @@ class State:
     began: float
     derived: tuple[CommittedCheckpoint, ...] = ()
     has_conditional_puts: bool = False
+    directories: Mapping[str, FileStatus] = field(default_factory=dict)
+    summary: Summary | None = None
+    summarised: Mapping[str, Point] = field(default_factory=dict)
 
     @property
     def ours(self) -> tuple[CommittedCheckpoint, ...]:
@@ -86,9 +94,33 @@ class State:
         records = [*self.records.values(), *filter(None, self.stale.values())]
         return 1 + max((record.sequence for record in records), default=0)
 
+    def is_settled(self, name: str) -> bool:
+        """Return whether a change in the directory of a checkpoint, from the examination on, shows
+        in a listing of the replica.
 
-def examine(replica: Replica, former: State | None = None) -> State:
+        It would have another time then. Known only of an examination under the lease, which the
+        storage dated, and where the directory got its time when its `_metadata` appeared: not
+        every storage changes that of a directory.
+        """
+        taken, directory = self.own.get(lease.NAME), self.directories.get(name)
+        if taken is None or directory is None or name not in self.metadata_files:
+            return False
+        is_old = directory.modified < taken.modified - _COARSEST_TIME
+        return 0 < self.metadata_files[name].modified <= directory.modified and is_old
+
+    def mark(self, name: str) -> point_summary.Mark | None:
+        """Return what the listings show of a checkpoint that has not changed for some seconds."""
+        seen = point_summary.mark_of(self.directories[name], self.own)
+        if seen is None or not self.is_settled(name):
+            return None
+        latest = max(seen.record[1], seen.manifest[1])
+        return seen if latest < self.own[lease.NAME].modified - _COARSEST_TIME else None
+
+
+def examine(replica: Replica, former: State | None = None, is_brief: bool = False) -> State:
     """Return the state of a replica's directory. Change nothing, unless this run holds its lease.
+
+    `is_brief`: what the summary of its points has is not read again, but for one of them in turn.
 
     Of a `HeldReplica`, unfinished files of other runs are removed first, so that a run which was
     held up cannot let them appear: those in `.cpreplicate/` only if they are older than a lease can
@@ -99,7 +131,7 @@ def examine(replica: Replica, former: State | None = None) -> State:
     """
     while True:
         try:
-            state = _read_state(replica, former)
+            state = _read_state(replica, former, is_brief)
             _refuse_files(replica, state)
         except (NotADirectoryError, IsADirectoryError) as error:
             raise _in_the_way(error.filename or replica.root) from error
@@ -142,42 +174,38 @@ def _remove_unfinished_own(replica: HeldReplica, own: Mapping[str, FileStatus]) 
             replica.storage.delete(replica.uri_of(f"{OWN}/{name}"))
 
 
-def _read_state(replica: Replica, former: State | None) -> State:
+def _read_state(replica: Replica, former: State | None, is_brief: bool) -> State:
     """Return what a directory holds. What is the same as in the `former` state is not read."""
     began = json_files.now()
     children = replica.children()
     has_own = any(child.name == OWN and not child.is_link for child in children)
     own = replica.own_files() if has_own else {}
-    if replica.storage.answers_ahead and former is None:
-        _ask(replica, children, own)
-    names = [*replica.committed_names(children), *replica.derived_names(children)]
-    metadata_files = {name: replica.listed_metadata(name) for name in names}
-    known = _Known(former, own, metadata_files)
-    same = {name: committed for name in names if (committed := known.checkpoint(name)) is not None}
-    checkpoints = _read_checkpoints(replica, [name for name in names if name not in same], has_own)
-    found = census.of_records(
-        {name: known.record(name) for name in same}
-        | {name: checkpoint.record for name, checkpoint in checkpoints.items()}
-    )
-
-    def read(name: str) -> CommittedCheckpoint:
-        return same.get(name) or replica.committed_checkpoint(name, checkpoints[name].data)
-
-    stale = {*recorded_names(own)}.difference(checkpoints, same)
+    directory = _Directory(children, own, has_own)
+    brief = None
+    if is_brief and point_summary.NAME in own:
+        brief = _briefly(replica, former, directory)
+    seen, summary, points = brief or _Brief(_look(replica, former, directory), None, {})
+    found = census.of_records(seen.records)
+    stale = {*recorded_names(own)}.difference(seen.records)
     return State(
-        marker=_marker(replica, own, known),
+        marker=_marker(replica, own, _Known(former, own, {})),
         is_empty=_is_empty(children, own),
-        committed=tuple(map(read, found.own)),
-        derived=tuple(map(read, found.derived)),
+        committed=tuple(seen.checkpoints[name] for name in found.own),
+        derived=tuple(seen.checkpoints[name] for name in found.derived),
         adopted=found.adopted,
         unrecorded=found.unrecorded,
-        others=_others(checkpoints),
+        others=seen.others,
         records=found.records,
         stale={name: read_record(replica, name) for name in sorted(stale)},
         own=own,
         links=tuple(links_among(replica, children, own)),
-        metadata_files=metadata_files,
+        metadata_files=seen.metadata_files,
         began=began,
+        directories={
+            child.name: child for child in children if CHECKPOINT_NAME.fullmatch(child.name)
+        },
+        summary=summary,
+        summarised=points,
     )
 
 
@@ -192,6 +220,99 @@ def _ask(replica: Replica, children: Sequence[FileStatus], own: Mapping[str, Fil
         replica.storage.ask("listing", replica.uri_of(name))
         if f"{name}{RECORD_SUFFIX}" in own:
             ask_checkpoint(replica, name)
+
+
+class _Directory(NamedTuple):
+    """The listings of a replica and of its `.cpreplicate/`, if it has one."""
+
+    children: Sequence[FileStatus]
+    own: Mapping[str, FileStatus]
+    has_own: bool
+
+    def without(self, names: Collection[str]) -> _Directory:
+        """Return the same without some checkpoints."""
+        return self._replace(children=[each for each in self.children if each.name not in names])
+
+
+class _Seen(NamedTuple):
+    """The checkpoints that were looked at, by name.
+
+    `checkpoints` are cpreplicate's own, and `others` the `_metadata` of those of others.
+    """
+
+    metadata_files: Mapping[str, FileStatus]
+    records: Mapping[str, Record | None]
+    checkpoints: Mapping[str, CommittedCheckpoint]
+    others: Mapping[str, MetadataBytes]
+
+
+def _look(replica: Replica, former: State | None, directory: _Directory) -> _Seen:
+    """Return the checkpoints in a directory. Each that is not as in the `former` state is read."""
+    children, own, has_own = directory
+    if replica.storage.answers_ahead and former is None:
+        _ask(replica, children, own)
+    names = [*replica.committed_names(children), *replica.derived_names(children)]
+    metadata_files = {name: replica.listed_metadata(name) for name in names}
+    known = _Known(former, own, metadata_files)
+    same = {name: committed for name in names if (committed := known.checkpoint(name)) is not None}
+    read = _read_checkpoints(replica, [name for name in names if name not in same], has_own)
+    checkpoints = same | {
+        name: replica.committed_checkpoint(name, checkpoint.data)
+        for name, checkpoint in read.items()
+        if checkpoint.record is not None and not checkpoint.record.adopted
+    }
+    records = {name: known.record(name) for name in same}
+    records_read = {name: checkpoint.record for name, checkpoint in read.items()}
+    return _Seen(metadata_files, records | records_read, checkpoints, _others(read))
+
+
+class _Brief(NamedTuple):
+    """The checkpoints of a directory, and those of them that are as the summary has them."""
+
+    seen: _Seen
+    summary: Summary | None
+    points: Mapping[str, Point]
+
+
+def _briefly(replica: Replica, former: State | None, directory: _Directory) -> _Brief | None:
+    """Return the checkpoints of a directory, of which those are not read that a summary has.
+
+    None if the summary is in doubt: no record that was read vouches for it, or one of its points,
+    which is read in turn, is another than it has. Then all are to be read.
+    """
+    known = _Known(former, directory.own, {}).summary()
+    summary = known or point_summary.read(replica, directory.own)
+    points = summary.unchanged(directory.children, directory.own) if summary is not None else []
+    if summary is None or not points:
+        return None
+    turn = _in_turn(points, directory)
+    unread = {point.name: point for point in points if point.name != turn}
+    seen = _look(replica, former, directory.without(unread))
+    records = [record for record in seen.records.values() if record is not None]
+    is_vouched_for = any(record.summary == summary.digest for record in records)
+    if not (is_vouched_for and turn in seen.checkpoints):
+        return None
+    if not summary.agrees(seen.checkpoints[turn], seen.records[turn]):
+        return None
+    files = {
+        name: replica.metadata_file(name, point.metadata.length, point.metadata_modified)
+        for name, point in unread.items()
+    }
+    held = {name: summary.checkpoint(name) for name in unread}
+    every = _Seen(
+        {**files, **seen.metadata_files},
+        {**{name: point.record for name, point in unread.items()}, **seen.records},
+        {**held, **seen.checkpoints},
+        seen.others,
+    )
+    return _Brief(every, summary, {point.name: point for point in points})
+
+
+def _in_turn(points: Sequence[Point], directory: _Directory) -> str:
+    """Return the point that is read, too: another one with each new checkpoint."""
+    names = [each.name for each in directory.children if CHECKPOINT_NAME.fullmatch(each.name)]
+    newest = max(int(name.removeprefix("chk-")) for name in names)
+    return points[zlib.crc32(str(newest).encode()) % len(points)].name
 
 
 def _others(checkpoints: Mapping[str, _Checkpoint]) -> dict[str, MetadataBytes]:
@@ -224,6 +345,11 @@ class _Known:
     def marker(self) -> Marker | None:
         """Return the marker if its file is the same."""
         return self._former.marker if self._former and self._is_same_own(MARKER) else None
+
+    def summary(self) -> Summary | None:
+        """Return the summary of the points if its file is the same."""
+        is_same = self._former is not None and self._is_same_own(point_summary.NAME)
+        return self._former.summary if self._former and is_same else None
 
     def record(self, name: str) -> Record:
         """Return the record of a checkpoint that is the same."""

@@ -395,4 +395,27 @@ BUGS = (
         ),
         by="shared, adopting",
     ),
+    # The summary of the points
+    _bug(
+        "no record vouches for a summary",
+        "a summary counts only if a record that is read has its SHA-256",
+        (
+            "protocol.replica_state",
+            "_briefly",
+            "if not (is_vouched_for and turn in seen.checkpoints):",
+            "if turn not in seen.checkpoints:",
+        ),
+        by="points",
+    ),
+    _bug(
+        "a new summary forgets files",
+        "a summary has what the records of its points state",
+        (
+            "protocol.point_summary",
+            "_at_places",
+            "last=before[rows.last + 1] - 1",
+            "last=before[rows.first + 1] - 1",
+        ),
+        by="points",
+    ),
 )

@@ -231,6 +231,14 @@ STATES: dict[str, Collection[str]] = {
         *(state for state in DEATHS if "trash" not in state),
         *TURNS,
     ),
+    "tests/histories/test_point_summary.py": (
+        "a sync read few of its points",
+        "a summary was doubted",
+        "a run with points died",
+        "an earlier version wrote beside a summary",
+        "a summary came from a backup",
+        "a summary named fewer files than points need",
+    ),
     "tests/faults/test_fault_seeds.py": (
         *(state for state in LOST if state not in RARELY_LOST),
         "a lasting fault ended with done",

@@ -39,6 +39,12 @@ class File(NamedTuple):
     modified: float
 
 
+class Children(dict[str, "File | None"]):
+    """The entries of a directory, and when one of them was last made, renamed or removed."""
+
+    modified = 0.0
+
+
 Moment: TypeAlias = Literal["before", "torn", "after"]
 Hook: TypeAlias = Callable[[Moment, str, str], None]
 State: TypeAlias = Mapping[str, Mapping[str, "File | None"]]
@@ -153,7 +159,7 @@ class SimulatedDisk(RenamingStorage):
         with self._step("stat", place), self._lock:
             if uri in self._links:
                 return _link(uri)
-            return _status(uri, self._entry(place)) if self._is_there(place) else None
+            return self._status(uri, place) if self._is_there(place) else None
 
     def list(self, uri: str) -> list[FileStatus]:
         place = self._followed(uri)
@@ -163,7 +169,7 @@ class SimulatedDisk(RenamingStorage):
             children = self._tree.get(place, {})
             links = [each for each in self._links if places.parent(each) == place]
         return [
-            *(_status(places.join(uri, name), entry) for name, entry in children.items()),
+            *(self._status(places.join(uri, name), places.join(place, name)) for name in children),
             *(_link(places.join(uri, places.name(each))) for each in links),
         ]
 
@@ -311,16 +317,29 @@ class SimulatedDisk(RenamingStorage):
 
     def _enter(self, uri: str, entry: File | None) -> None:
         parent = places.parent(uri)
-        self._tree[parent] = {**self._tree.get(parent, {}), places.name(uri): entry}
-        self.version += 1
+        self._fill(parent, {**self._tree.get(parent, {}), places.name(uri): entry})
 
     def _leave(self, uri: str) -> bool:
         parent, name = places.parent(uri), places.name(uri)
-        self._tree[parent] = {
-            other: entry for other, entry in self._tree[parent].items() if other != name
-        }
-        self.version += 1
+        others = {other: entry for other, entry in self._tree[parent].items() if other != name}
+        self._fill(parent, others)
         return True
+
+    def _fill(self, directory: str, entries: Mapping[str, File | None]) -> None:
+        children = Children(entries)
+        before = self._tree.get(directory)
+        is_written = before is not None and before.keys() == entries.keys()
+        children.modified = _modified(before) if is_written else self.clock()
+        self._tree[directory] = children
+        self.version += 1
+
+    def _status(self, uri: str, place: str) -> FileStatus:
+        status = _status(uri, self._entry(place))
+        return (
+            status._replace(modified=_modified(self._tree.get(place)))
+            if status.is_directory
+            else status
+        )
 
 
 def files(state: State, below: str = "") -> dict[str, bytes]:
@@ -332,6 +351,10 @@ def files(state: State, below: str = "") -> dict[str, bytes]:
         for name, entry in children.items()
         if entry is not None
     }
+
+
+def _modified(children: Mapping[str, File | None] | None) -> float:
+    return children.modified if isinstance(children, Children) else 0.0
 
 
 def _link(uri: str) -> FileStatus:
@@ -386,6 +409,7 @@ class SimulatedJob:
         ] = {}  # of each checkpoint, in the order of its `_metadata`
         self._disk, self._draw = disk, draw
         self._shared: list[str] = []
+        self._shared_of: dict[int, list[str]] = {}  # of each checkpoint
         self._segments: dict[str, list[Segment]] = {}
 
     def complete(self, number: int, foreign: bool = False, merged: bool = False) -> str:
@@ -396,6 +420,7 @@ class SimulatedJob:
         self._shared += (
             self._some(f"file:/dcA/earlier-{self._draw.randrange(2)}/shared", 1) if foreign else []
         )
+        self._shared_of[number] = list(self._shared)
         segments = self._grown(f"{self.root}/shared/merged", number) if merged else []
         operators = (self._operator(checkpoint, number, segments),)
         version = self._draw.randint(5 if merged else 3, 6)
@@ -419,6 +444,10 @@ class SimulatedJob:
         other = SimulatedJob(self._disk, self._draw, places.parent(self.root), job)
         other.bytes, other._shared = self.bytes, list(self._shared)
         return other
+
+    def go_back(self, number: int) -> None:
+        """Go on from an earlier checkpoint, and keep counting: its files are needed again."""
+        self._shared = list(self._shared_of[number])
 
     def subsume(self, number: int) -> None:
         """Delete a checkpoint, and the files that only it needed, as Flink does."""

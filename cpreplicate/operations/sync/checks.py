@@ -19,7 +19,7 @@ from cpreplicate.protocol.replica_state import State
 
 def examined(source_state: SourceState, replica: Replica, former: State | None = None) -> State:
     """Return the state of the replica's directory. Raise `Refused` if a sync must not change it."""
-    state = replica_state.examine(replica, former)
+    state = replica_state.examine(replica, former, is_brief=True)
     if state.marker is None:
         refuse_replica_as_root(
             source_state.request.target_root, source_state.source.job, replica.storage

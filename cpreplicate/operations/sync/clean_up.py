@@ -70,6 +70,7 @@ def _delete_old(work: Work, unused_packs: Sequence[str], abandoned: Abandoned) -
         _ask(work, bool(targets))
         if targets or plan.dropped:
             needed.refuse_later(change.replica, change.state, {*plan.dropped, plan.checkpoint})
+            needed.refuse_unproven(change.replica, change.state, {*plan.dropped, plan.checkpoint})
         if targets:
             change.lease.ask()
         for name in plan.dropped:

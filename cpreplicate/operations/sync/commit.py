@@ -18,10 +18,12 @@ from cpreplicate.core.tables import Lengths
 from cpreplicate.operations.sync.copy import Executed
 from cpreplicate.operations.sync.plan.metadata import rewritten
 from cpreplicate.operations.sync.plan.work import Work
-from cpreplicate.protocol import json_files, manifest, publication
+from cpreplicate.protocol import json_files, manifest, point_summary, publication
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.job_record import JobRecord, record_job
 from cpreplicate.protocol.marker import add_source, create_marker
+from cpreplicate.protocol.pending import PendingPut
+from cpreplicate.protocol.point_summary import Fresh, NewSummary, Point, Summary
 from cpreplicate.protocol.publication import Publication
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.retention_record import record_retention
@@ -75,6 +77,8 @@ class Committing:
         is_small = work.source_state.file.metadata.length <= _HELD_IN_MEMORY
         written = _held(content) if is_small else content
         source, state = work.source_state.source, work.change.state
+        summary = summary_of(work)
+        new_summary = self._written(summary) if isinstance(summary, NewSummary) else None
         record = state.records.get(plan.checkpoint) if plan.repairs else None
         return self._resources.enter_context(
             Publication(
@@ -82,8 +86,55 @@ class Committing:
                 completed=source.completed,
                 former=record,
                 savepoint=source.savepoint,
+                summary=None if summary is None else summary.digest,
+                new_summary=new_summary,
             )
         )
+
+    def _written(self, summary: NewSummary) -> PendingPut:
+        """Begin to write a summary."""
+        replica, content = self.work.replica, summary.content
+        place = point_summary.summary_uri(replica)
+        pending = PendingPut(replica.storage, place, lambda: [content])
+        return self._resources.enter_context(pending)
+
+
+def summary_of(work: Work) -> Summary | NewSummary | None:
+    """Return the summary of the points that stay beside the one that is published.
+
+    That which the replica has stays true as long as its points do. A new one is made once enough
+    others can be summarised: those that have not changed for some seconds.
+    """
+    state, former = work.change.state, work.change.state.summary
+    marker, kept = state.marker, set(work.kept_beside())
+    if marker is None or marker.adopted:
+        return None
+    summarised = [name for name in state.summarised if name in kept]
+    names = [each.name for each in state.committed if each.name in kept.difference(summarised)]
+    fresh = [each for name in names if (each := _fresh(work, name)) is not None]
+    if len(fresh) < point_summary.WORTH:
+        return former if summarised else None
+    if former is None:
+        return point_summary.summarised(work.replica.root, fresh)
+    return former.with_points(work.replica.root, summarised, fresh)
+
+
+def _fresh(work: Work, name: str) -> Fresh | None:
+    """Return a point that is to be summarised, None if it cannot be."""
+    state, ledger = work.change.state, work.change.ledger
+    checkpoint = next(each for each in state.committed if each.name == name)
+    listed, mark, record = ledger.manifests.get(name), state.mark(name), state.records[name]
+    if listed is None or mark is None or record.sequence < 0:
+        return None
+    if not point_summary.is_summarisable(checkpoint, listed):
+        return None
+    point = Point(
+        *(name, checkpoint.checkpoint_id, mark, checkpoint.metadata),
+        state.metadata_files[name].modified,
+        point_summary.bare(record),
+        checkpoint.growing is not None,
+    )
+    return Fresh(point, checkpoint, listed)
 
 
 @contextmanager

@@ -56,7 +56,7 @@ def _diff(
     source_state: SourceState, notify: Notify, with_positions: bool, started: float
 ) -> Report:
     request, replica = source_state.request, target_replica(source_state)
-    state = replica_state.examine(replica)
+    state = replica_state.examine(replica, is_brief=True)
     if state.marker is None:
         refuse_replica_as_root(request.target_root, source_state.source.job, replica.storage)
     ledger = Ledger(replica, state)

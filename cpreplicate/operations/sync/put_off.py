@@ -87,7 +87,7 @@ class Backlog:
     def _examined(self, replica: HeldReplica) -> State:
         """Return the state of the replica. Raise `Refused` if its files must not be deleted."""
         seal.refuse_sealed(replica)
-        state = replica_state.examine(replica)
+        state = replica_state.examine(replica, is_brief=True)
         is_adopted = state.marker is not None and state.marker.adopted
         ownership.refuse_foreign(state, replica, self.request.adopt and is_adopted)
         return state

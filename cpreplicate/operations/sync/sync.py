@@ -322,7 +322,7 @@ def _ask_again(source_state: SourceState, former: State, replica: HeldReplica) -
     needed = source_state.needed.directories.union(
         *(directories(each.files.paths) for each in former.committed[:1])
     )
-    former_names = list(former.metadata_files)
+    former_names = [name for name in former.metadata_files if name not in former.summarised]
     replica.ask(former_names, (each for each in needed if each not in former_names))
     for each in former.committed[:1]:
         manifest.ask(replica.storage, replica.root, each.name)

@@ -40,6 +40,7 @@ from cpreplicate.protocol import (
     manifest,
     needed,
     ownership,
+    point_summary,
     publication,
     retention_record,
     seal,
@@ -59,7 +60,10 @@ from cpreplicate.storage import Sides
 _OF_A_SWITCH = f"{OWN}/{switch_record.LEASED}"
 _WORKED_IN = (orphans.TRASH, BEFORE_RELOCATE, _OF_A_SWITCH)
 # the name of the job is the last to go: it is how the replica is found again
-_NAMED = (*(verification_record.NAME, retention_record.NAME, switch_record.NAME, job_record.NAME),)
+_NAMED = (
+    *(verification_record.NAME, retention_record.NAME, switch_record.NAME, job_record.NAME),
+    point_summary.NAME,
+)
 _OF_CHECKPOINTS = (manifest.SUFFIX, RECORD_SUFFIX, fingerprint_record.SUFFIX)
 _NEEDED = "a checkpoint that another program wrote references it"
 

@@ -21,7 +21,7 @@ from cpreplicate.core.path_columns import (
     texts,
     without,
 )
-from cpreplicate.core.placement import METADATA
+from cpreplicate.core.placement import METADATA, PACKED
 from cpreplicate.core.plan import (
     NO_KEEPS,
     Action,
@@ -95,18 +95,28 @@ def make_plan(
         refuse_to_go_back(state.committed, source_state, replica)
         refuse_same_number(state, source_state, replica)
     refuse_outside(state.committed, replica)
-    places = _directories(source_state, state.committed, ledger)
-    refuse_links(places, replica)
     committed = [each.as_committed(state.records[each.name].completed) for each in state.committed]
+    policy = policy_of_run(source_state.request, replica, state.own)
+    to_drop = () if repaired else _to_drop(source_state, state, committed, policy.retention)
+    name = source_state.placement.name
+    gone = (*to_drop, *(each for each in committed if each.name == name))
+    places = _directories(source_state, gone, ledger)
+    refuse_links(places, replica)
     present = replica.present(places).without(copied.begun)
     members = ledger.whole_members(present)
     split = copies_and_keeps(source_state.needed, committed, present, ledger.files, members)
-    found = _Compared(source_state, replica, state, ledger, repaired, committed, present, split)
+    found = _Compared(
+        *(source_state, replica, state, ledger, repaired, committed, to_drop, gone),
+        *(policy, present, split),
+    )
     return _plan(found, copied)
 
 
 class _Compared(NamedTuple):
-    """The source's checkpoint beside what the replica holds: its checkpoints, and its files."""
+    """The source's checkpoint beside what the replica holds: its checkpoints, and its files.
+
+    `to_drop` are those that the run withdraws, and `gone` these and the one that it replaces.
+    """
 
     source_state: SourceState
     replica: Replica
@@ -114,12 +124,16 @@ class _Compared(NamedTuple):
     ledger: Ledger
     repaired: _Repaired | None
     committed: Sequence[Committed]
+    to_drop: tuple[Committed, ...]
+    gone: Sequence[Committed]
+    policy: Policy
     present: Lengths
     split: Split
 
 
 def _plan(found: _Compared, copied: Copied) -> Plan:
-    source_state, replica, state, ledger, repaired, committed, present, split = found
+    source_state, replica, state, ledger, repaired, committed = found[:6]
+    to_drop, gone, policy, present, split = found[6:]
     request, metadata = source_state.request, source_state.file.metadata
     packing = _packing(source_state, request)
     packed = _packed(found, packing, copied)
@@ -128,15 +142,12 @@ def _plan(found: _Compared, copied: Copied) -> Plan:
     has_packs = bool(packed or split.members)
     spelled = request.paths if repaired is None else repaired.paths
     paths = restore.choose(metadata, source_state.closure, spelled, has_packs)
-    policy = policy_of_run(request, replica, state.own)
-    to_drop = _to_drop(found, policy.retention)
     if repaired is None:
         is_published = _is_published(source_state, replica, state, paths.mode, kept_members)
         publish = bool(split.copies or moving) or not is_published
     else:  # only what is in packs gets another place
         publish = bool(packed) or len(kept_members) < len(repaired.checkpoint.members)
     name, number = source_state.placement.name, metadata.checkpoint_id
-    gone = [*to_drop, *(each for each in committed if each.name == name)]
     new_paths = packs.physical_paths(source_state.needed.paths, packed, split.members, moving)
     kept_paths = [new_paths, *_kept_beside(gone, replica, state, ledger)]
     replaced_since = without(_unproven(gone, present, ledger), *kept_paths)
@@ -180,15 +191,14 @@ def _packed(found: _Compared, packing: PackOptions, copied: Copied) -> frozenset
     return packed - copied.plain | copied.packed
 
 
-def _to_drop(found: _Compared, keep: Retention) -> tuple[Committed, ...]:
-    """Return the checkpoints that the run withdraws: none if it repairs one."""
-    if found.repaired is not None:
-        return ()
-    source_state = found.source_state
-    stays = _kept_beside_savepoint(source_state, found.state)
+def _to_drop(
+    source_state: SourceState, state: State, committed: Sequence[Committed], keep: Retention
+) -> tuple[Committed, ...]:
+    """Return the checkpoints that the run withdraws, unless it repairs one."""
+    stays = _kept_beside_savepoint(source_state, state)
     name, number = source_state.placement.name, source_state.file.metadata.checkpoint_id
     completed = source_state.source.completed
-    gone = dropped(found.committed, name, number, keep, completed, time.time())
+    gone = dropped(committed, name, number, keep, completed, time.time())
     return tuple(each for each in gone if each.name != stays)
 
 
@@ -388,13 +398,15 @@ def _packing(source_state: SourceState, request: SyncRequest) -> PackOptions:
     return packing
 
 
-def _directories(
-    source_state: SourceState, committed: Sequence[CommittedCheckpoint], ledger: Ledger
-) -> set[str]:
-    """Return the directories in which files are needed, referenced, or may have been left."""
-    of_checkpoints = (directories(checkpoint.files.paths) for checkpoint in committed)
+def _directories(source_state: SourceState, gone: Sequence[Committed], ledger: Ledger) -> set[str]:
+    """Return the directories in which files are needed, not needed any more, or may have been left.
+
+    A directory that only checkpoints need which stay is none of these.
+    """
+    of_gone = (directories(Lengths.of(checkpoint.files).paths) for checkpoint in gone)
     of_journals = (uri.directories(part.paths) for part in ledger.journals)
-    return source_state.needed.directories.union(*of_checkpoints, *of_journals)
+    of_packs = {PACKED} if ledger.members else set[str]()
+    return source_state.needed.directories.union(of_packs, *of_gone, *of_journals)
 
 
 def _is_published(
