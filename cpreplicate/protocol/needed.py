@@ -14,7 +14,7 @@ import pyarrow as pa
 from cpreplicate.core import uri
 from cpreplicate.core.path_columns import Texts, texts
 from cpreplicate.core.placement import METADATA, is_replica_path
-from cpreplicate.errors import MetadataError, NotThere, Refused
+from cpreplicate.errors import MetadataError, NotThere, Refused, described
 from cpreplicate.protocol import ownership, point_summary
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
@@ -111,7 +111,7 @@ def unreadable(replica: Replica, state: State) -> Iterator[str]:
         try:
             _decoded(replica, name, state.others[name])
         except Refused as error:
-            yield str(error)
+            yield described(error)
 
 
 def _of_another(replica: Replica, name: str, data: MetadataBytes) -> Iterator[str]:

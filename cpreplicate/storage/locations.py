@@ -14,8 +14,11 @@ from cpreplicate.storage.sides import STORAGES
 # of a user, at the beginning of a URI; a secret key may hold `/`, and a path with `@` follow a port
 _PASSWORD = re.compile(r"[^:/@]*://[^:/@]*:(?!\d+/)[^@]*@")
 
-# what a shell makes of a word, at the beginning of a path
-_UNEXPANDED = re.compile(r"~[^/]*|\$(\w+|\{[^/]*\})")
+# what a shell makes of a word: `~` at the beginning, a variable, and the output of a command
+_HOME = re.compile(r"~[^/]*")
+_UNEXPANDED = re.compile(r"\$\w+|.*(\$\{\w[^/]*\}|\$\([^/]*|`).*")
+# host:/path of scp and rsync; `host:` without a user would be a scheme
+_OF_A_HOST = re.compile(r"[^/]+@[^/:]+:")
 
 
 def absolute(text: str) -> str:
@@ -28,7 +31,17 @@ def absolute(text: str) -> str:
 
 
 def remaps(pairs: Iterable[tuple[str, str]]) -> tuple[uri.Remap, ...]:
-    """Return the remaps of pairs of FROM and TO, as `uri.parse_remaps`."""
+    """Return the remaps of pairs of FROM and TO, as `uri.parse_remaps`.
+
+    Raises `UsageError` also for two names that are no schemes: their writer means directories.
+    """
+    pairs = tuple(pairs)
+    for recorded, actual in pairs:
+        if recorded.isalnum() and actual.isalnum() and actual not in STORAGES:
+            raise UsageError(
+                f"--remap {recorded}={actual} names two schemes, and {actual}: is none that is"
+                f" supported. Write ./{recorded}=./{actual} for local paths"
+            )
     return uri.parse_remaps(pairs, _resolved)
 
 
@@ -37,7 +50,17 @@ def _resolved(text: str) -> str:
     try:
         return uri.absolute(text, _working_directory(text) if uri.is_relative(text) else "/")
     except Refused as error:  # which is the word for a path in a checkpoint
-        raise UsageError(str(error)) from error
+        raise UsageError(f"{error}{_instead_of_relative(text)}") from error
+
+
+def _instead_of_relative(text: str) -> str:
+    """Return what to write instead of `file:x` or `hdfs:x`, nothing for another mistake."""
+    scheme, _, path = text.partition(":")
+    if not path or path.startswith("/"):
+        return ""
+    if scheme == "file":
+        return f". Write {path} for a path below the working directory, else file:/ and the path"
+    return f". Write {scheme}://, then the name of the cluster or bucket, and the path in it"
 
 
 def _working_directory(text: str) -> str:
@@ -55,18 +78,18 @@ def refuse_misspelled(text: str) -> None:
 
     It is one with a password, or one like `hdfs//dcB/replicas`, or `file://data/replicas`, whose
     first directory is the name of a host: a replica would be written to another place, unnoticed.
-    So it would by `~/replicas` or `$HOME/replicas` that no shell has expanded.
+    So it would by `~/replicas` or `/data/$JOB` that no shell has expanded, and `user@host:/data`.
     """
     if _PASSWORD.match(text):
         raise UsageError(
             "a URI with a password: it would be in messages, logs and records. Give what the"
             " storage needs with --source-conf or --target-conf. The URI is not shown here"
         )
-    unexpanded = _UNEXPANDED.match(text)
-    if unexpanded is not None and not os.path.lexists(unexpanded[0]):
+    _refuse_unexpanded(text)
+    if _OF_A_HOST.match(text) and not os.path.lexists(text.partition("/")[0]):
         raise UsageError(
-            f"{text}: no shell has expanded {unexpanded[0]}, as in quotes or in a file of options."
-            f" Write the path itself, or ./{text} for a directory of that name"
+            f"{text} names a host, as for scp. Write a URI such as hdfs://nameservice/path, the"
+            f" path of a mount, or ./{text} for a local path"
         )
     scheme = text.partition("//")[0]
     if scheme in STORAGES and not Path(scheme).exists():
@@ -81,3 +104,23 @@ def refuse_misspelled(text: str) -> None:
             f"{text} names the host {host} and the path /{path}. Write file:///{host}/{path}, with"
             " three slashes, for a local path"
         )
+
+
+def _refuse_unexpanded(text: str) -> None:
+    """Raise `UsageError` for a local path that is not there and has what a shell would expand."""
+    is_relative = uri.is_relative(text)
+    if (not is_relative and not text.startswith(("/", "file:/"))) or text.startswith("./"):
+        return
+    path = text.removeprefix("file:")
+    parts = path.split("/")
+    first = next((number for number, part in enumerate(parts) if part), 0)
+    for number, part in enumerate(parts):
+        is_home = number == first and _HOME.fullmatch(part)
+        if (is_home or _UNEXPANDED.fullmatch(part)) and not os.path.lexists(
+            "/".join(parts[: number + 1])
+        ):
+            named = f"./{text} for" if is_relative else "create"
+            raise UsageError(
+                f"{text}: no shell has expanded {part}, as in quotes or in a file of options. Write"
+                f" the path itself, or {named} a directory of that name"
+            )

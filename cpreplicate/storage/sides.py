@@ -67,8 +67,9 @@ class Side:
         if scheme not in STORAGES:
             similar = difflib.get_close_matches(scheme, STORAGES, 1)
             hint = f"Did you mean {similar[0]}:? " if similar else ""
+            place = f"{filesystem}: " if "//" in filesystem else ""
             raise UsageError(
-                f"{filesystem}: the scheme {scheme}: is not supported. {hint}Supported schemes are"
+                f"{place}the scheme {scheme}: is not supported. {hint}Supported schemes are"
                 f" {', '.join(STORAGES)}"
             )
         storage = STORAGES[scheme](filesystem, self)

@@ -255,7 +255,12 @@ def test_verbose_reports_both_estimates_also_of_a_dry_run(cli):
         (["--conf", "spark.executor.cores"], "expected a property of Spark"),
         (["--properties-file", "/nonexistent"], "No such file"),
         (["--batch-bytes", "many"], "expected a size"),
-        (["--batch-files", "0"], "0 is not in the range"),
+        (["--batch-files", "0"], "0: expected a whole number, 1 or more"),
+        (["--batch-files", "many"], "many: expected a whole number, 1 or more"),
+        (["--batch-files", ""], "the value is empty"),
+        (["--max-rps", "many"], "many: expected a number"),
+        (["--keep-within", "-1h"], "begins with a dash\n"),
+        (["--keep", "--keep-less"], "begins with a dash\n"),
     ],
 )
 def test_an_invalid_option_of_a_runner_is_refused_before_anything_is_done(cli, words, expected):
@@ -263,6 +268,14 @@ def test_an_invalid_option_of_a_runner_is_refused_before_anything_is_done(cli, w
     assert done.returncode == 2
     assert expected in done.stderr
     assert not (cli.directory / "dcB").exists()
+
+
+def test_a_value_of_the_environment_is_refused_with_the_name_of_its_variable(cli, monkeypatch):
+    monkeypatch.setenv("CPREPLICATE_SYNC_KEEP", "3h")
+    for command in ("sync", "diff"):
+        done = cli(command, f"dcA/ckpt/{JOB}/chk-6", "dcB", *cli.remap)
+        assert done.returncode == 2
+        assert "'--keep' of the environment variable CPREPLICATE_SYNC_KEEP: 3h:" in done.stderr
 
 
 def ended(process):

@@ -1,5 +1,6 @@
 """Mistakes of a new user end at once, with a documented code and a message with the remedy."""
 
+import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Unreachable
-from tests.support.commandline import run
+from tests.support.commandline import printed, run
 from tests.support.jobs import JOB, NEXT_JOB, write_checkpoint
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
@@ -454,3 +455,44 @@ def test_an_object_where_a_directory_is_expected_is_a_file(data, place):
         ended = run("promote", root, "--job", JOB)
         assert ended.code == 10
         assert objects.list(replica) == []
+
+
+@pytest.mark.parametrize("command", ["promote", "verify", "sweep", "relocate"])
+def test_a_mistyped_id_in_the_path_of_a_replica_gets_the_nearest(data, command):
+    for name in (JOB[:6], f"{JOB[:-1]}0"):
+        ended = run(*command.split(), data / "dcB" / name)
+        assert ended.code == 10
+        assert f"file:{data}/dcB holds the replica {JOB}: correct the name" in ended.message
+    assert "holds the replica" not in run(command, data / "dcB" / "zzzz").message
+
+
+def test_promote_all_of_what_holds_no_replica_names_what_to_give(data):
+    assert "REPLICA is the TARGET_ROOT" in run("promote", "--all", data / "dcA").message
+    ended = run("promote", "--all", "--include", "x*", data / "dcB")
+    assert (ended.code, f"There are '{JOB}'" in ended.message) == (10, True)
+
+
+def test_a_fleet_names_no_option_that_only_sync_has_also_before_its_result(tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    (tmp_path / "dcA").rename(tmp_path / "moved")
+    file = tmp_path / "fleet.toml"
+    file.write_text(
+        f'[[job]]\nsource = "{tmp_path}/moved/{JOB}"\ntarget = "{tmp_path}/dcB"\n', encoding="utf-8"
+    )
+    ended = printed("fleet", file)
+    assert "--remap" not in ended.stderr
+    assert ended.stderr.count('`remap = "') == 1
+
+
+@pytest.mark.parametrize("command", ["verify", "status", "sweep"])
+def test_the_reason_of_a_row_or_a_warning_has_the_path_and_no_number(data, command):
+    marker = data / "dcB" / JOB / ".cpreplicate" / "replica.json"
+    marker.unlink()
+    os.mkfifo(marker)
+    ended = run(command, data / "dcB" / ("" if command == "status" else JOB))
+    assert f"{marker}: not a regular file" in ended.out + ended.message
+    assert "Errno" not in ended.out + ended.message
+
+
+def test_the_words_of_a_missing_argument_stand_on_one_line():
+    assert printed("completion").stderr.endswith("Choose from: bash, zsh, fish\n")

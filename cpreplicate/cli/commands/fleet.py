@@ -37,7 +37,7 @@ from cpreplicate.cli.running.requests import (
 )
 from cpreplicate.cli.running.results import advised, show_change
 from cpreplicate.core import uri
-from cpreplicate.errors import UsageError
+from cpreplicate.errors import UsageError, described
 
 if TYPE_CHECKING:
     from cpreplicate.core.retention import StatedBy
@@ -293,7 +293,7 @@ def _listing_of_many(sides: Sides, notify: Callable[[str], None]) -> Callable[[s
         try:
             return listing(root)
         except Transient as error:
-            notify(f"{root} cannot be listed: {error}")
+            notify(f"{root} cannot be listed: {described(error)}")
             return [root]
 
     return under

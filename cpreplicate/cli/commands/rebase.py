@@ -139,7 +139,8 @@ def _choice(positions: str | None, at: KafkaCluster | None) -> Choice:
     try:
         lines = Path(positions).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeError) as error:
-        raise UsageError(f"--positions {positions} cannot be read: {error}") from error
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise UsageError(f"--positions {positions} cannot be read: {reason}") from error
     return offsets.as_rows(offsets.parse(lines, positions), None if at is None else at.topics())
 
 

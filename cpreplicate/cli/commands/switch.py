@@ -19,7 +19,7 @@ from cpreplicate.cli.running.results import show_change, showing_refused_plan
 from cpreplicate.cli.running.selection import confirm
 from cpreplicate.cli.running.services import http_headers
 from cpreplicate.core.sizes import plural
-from cpreplicate.errors import NotThere, Refused
+from cpreplicate.errors import NotThere, Refused, described
 
 if TYPE_CHECKING:
     from cpreplicate.operations.handover.switch.request import Clusters, Programs, SwitchRequest
@@ -185,7 +185,7 @@ def _lines(path: str) -> tuple[str, ...]:
     try:
         return tuple(Path(path).read_text(encoding="utf-8").splitlines())
     except (OSError, UnicodeDecodeError) as error:
-        raise NotThere(f"the lines in {path} cannot be read: {error}") from error
+        raise NotThere(f"the lines in {path} cannot be read: {described(error)}") from error
 
 
 def _clusters(values: dict[str, Any]) -> Clusters:

@@ -65,7 +65,10 @@ class TomlFile:
         try:
             data = Path(self.path).read_bytes()
         except OSError as error:
-            raise click.UsageError(f"{self.path}: {error.strerror or error}") from error
+            raise click.UsageError(
+                f"{self.path} cannot be read: {error.strerror or error}. Give a TOML file that is"
+                " there and that this user may read"
+            ) from error
         try:
             return data.decode().replace("\r\n", "\n")
         except UnicodeDecodeError as error:
@@ -77,7 +80,9 @@ class TomlFile:
     def _syntax(self, message: str, text: str) -> click.UsageError:
         match = _AT_LINE.search(message)
         line = int(match[1]) if match and match[1] else text.rstrip().count("\n") + 1
-        return self._error(_AT_LINE.sub("", message), line)
+        text_in_quotes = '. A text is in quotes, as in runner = "inline"'
+        hint = text_in_quotes if message.startswith("Invalid value") else ""
+        return self._error(f"{_AT_LINE.sub('', message)}{hint}", line)
 
     def _error(self, message: str, line: int | None) -> click.UsageError:
         return click.UsageError(

@@ -64,12 +64,12 @@ class Kind:
         """
         if isinstance(texts, tuple):
             return self._values(texts)
-        refuse_no_value(texts)
+        refuse_no_value(texts, self)
         return texts if texts is None or self.convert is None else self.convert(texts)
 
     def _values(self, texts: tuple[str, ...]) -> Any:
         for text in texts:
-            refuse_no_value(text)
+            refuse_no_value(text, self)
         if self.convert_all is not None:
             return self.convert_all(texts)
         return texts if self.convert is None else tuple(map(self.convert, texts))
@@ -88,7 +88,7 @@ _HDFS3 = (
 )
 
 
-def refuse_no_value(text: object) -> None:
+def refuse_no_value(text: object, kind: Kind | None = None) -> None:
     """Raise `click.BadParameter` for what a shell leaves of `--as-of $TIME` if TIME is not set.
 
     That is an empty text in quotes, else the option that follows. A text that begins with a dash is
@@ -100,10 +100,12 @@ def refuse_no_value(text: object) -> None:
     if not text.strip():
         raise click.BadParameter("the value is empty, as that of a variable that is not set")
     if text.startswith("-"):
-        raise click.BadParameter(
-            "the value is missing, or begins with a dash. Write ./-NAME for a path that does, and"
-            " [-]NAME for a pattern"
-        )
+        advice = ""
+        if kind is None or kind.is_path:
+            advice = ". Write ./-NAME for a path that does"
+        elif kind is TEXT:
+            advice = ". Write [-]NAME for a pattern that does"
+        raise click.BadParameter(f"the value is missing, or begins with a dash{advice}")
 
 
 def pause(text: str) -> float:
@@ -292,6 +294,37 @@ class _Line(click.types.StringParamType):
         return [line for line in super().split_envvar_value(rv) if line.strip()]
 
 
+class _WholeNumber(click.IntRange):
+    """A whole number. What is none is named as in the other messages."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number. Raises `click.BadParameter`."""
+        try:
+            number = int(value)
+        except ValueError:
+            refuse_no_value(value, INTEGER)
+            number = None
+        least = self.min
+        if number is None or (least is not None and number < least):
+            range_of = "" if least is None else f", {least} or more"
+            raise click.BadParameter(f"{value}: expected a whole number{range_of}", ctx, param)
+        return number
+
+
+class _Number(click.types.FloatParamType):
+    """A number. What is none is named as in the other messages."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number. Raises `click.BadParameter`."""
+        try:
+            return float(value)
+        except ValueError:
+            refuse_no_value(value, INTEGER)
+            raise click.BadParameter(f"{value}: expected a number", ctx, param) from None
+
+
 def choice(*words: str) -> Kind:
     """Return the kind of an option that takes one of some words."""
     return Kind("choice", click_type=click.Choice(words))
@@ -333,11 +366,11 @@ HTML_FILE = Kind("file", "FILE.html", _html_file, is_path=True)
 TABLE_FILE = Kind("file", "FILE", _table_file, is_path=True)
 LOCATION = Kind("location", "URI", absolute, is_path=True)
 JOB_DIRECTORY = Kind("location", "DIR", _job_directory, is_path=True)
-INTEGER = _whole_number(click.INT)
-COUNT = _whole_number(click.IntRange(1), "N", count)
-COUNT_OR_NONE = _whole_number(click.IntRange(0), "N", count)
+INTEGER = _whole_number(_WholeNumber())
+COUNT = _whole_number(_WholeNumber(1), "N", count)
+COUNT_OR_NONE = _whole_number(_WholeNumber(0), "N", count)
 RATE = Kind(
-    "number", "N", call_rate, click_type=click.FLOAT, toml_types=(int, float), expected="a number"
+    "number", "N", call_rate, click_type=_Number(), toml_types=(int, float), expected="a number"
 )
 TIME = _number("time", "TIME", seconds)
 PAUSE = _number("time", "TIME", pause)

@@ -97,6 +97,15 @@ class OptionParameter(click.Option):
                 )
         return super().value_from_envvar(ctx)
 
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Return how a message names the option: by its variable, if that has the value."""
+        hint = super().get_error_hint(ctx)
+        source = None if ctx is None else ctx.get_parameter_source(self.name or "")
+        if ctx is None or source is not click.core.ParameterSource.ENVIRONMENT:
+            return hint
+        name = next(each for each in self._variables(ctx) if os.environ.get(each))
+        return f"{hint} of the environment variable {name}"
+
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         """Return the text of the option's variable, else of that of the command that is shown."""
         texts = (os.environ.get(name) for name in self._variables(ctx))

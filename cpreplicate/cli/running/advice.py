@@ -36,6 +36,8 @@ def advised(
     the tables of the command's file hold instead: they become lines of that file. Behind the
     message stands which command has another option, unless the sentence names it.
     """
+    if "--" not in message and ".md" not in message:
+        return message  # as most lines that are narrated
     own = {name for parameter in command.params for name in parameter.opts}
     for option in keys:
         if f"--{option.name}" not in own:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -76,7 +77,8 @@ def misused(error: click.ClickException) -> int:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         write_lines(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n\n")
         expect(form_asked(error.ctx))
-    return _ended(error.format_message(), error.exit_code)
+    # click lists the words of a missing argument one below the other
+    return _ended(re.sub(r"\s*\n\t", " ", error.format_message()), error.exit_code)
 
 
 def failed(error: Exception) -> int:

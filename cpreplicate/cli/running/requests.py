@@ -19,6 +19,7 @@ from cpreplicate.cli.files.toml_options import options_of
 from cpreplicate.cli.options.kinds import is_directory
 from cpreplicate.cli.options.option import command_that_is_shown, deciding
 from cpreplicate.cli.options.options import KEEP
+from cpreplicate.cli.running import failures
 from cpreplicate.cli.running.report_file import refuse_in_replica, refuse_unwritable
 from cpreplicate.core import uri
 from cpreplicate.errors import UsageError
@@ -83,7 +84,7 @@ def start_narration(values: Mapping[str, Any]) -> Callable[[str], None]:
     file = used_file(context)
     options = f", options of {file.path}" if file else ""
     narrate_in_file(f"{context.info_name} of cpreplicate {__version__} started{options}")
-    return narrate
+    return lambda line: narrate(failures.advised(line))
 
 
 def _warn_of_units(given: ByteRate | None) -> None:

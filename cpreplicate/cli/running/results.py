@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cpreplicate.cli.running import failures
 from cpreplicate.cli.running.report_file import WritePage
-from cpreplicate.errors import CpreplicateError, ReportRefused
+from cpreplicate.errors import CpreplicateError, ReportRefused, described
 
 if TYPE_CHECKING:
     from cpreplicate.operations.sync.report import Report
@@ -144,7 +144,7 @@ def _unwritten_page(page: WritePage | None) -> str | None:
         if page is not None:
             page()
     except OSError as error:
-        return f"the report could not be written: {error.strerror or error}"
+        return f"the report could not be written: {described(error)}"
     except CpreplicateError as error:
         return f"the report could not be made: {error}"
     except Exception as error:  # noqa: BLE001  # a mistake in a page says nothing of the work

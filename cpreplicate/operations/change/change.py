@@ -16,7 +16,7 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_columns import without
 from cpreplicate.core.sizes import counted, plural
-from cpreplicate.errors import Refused
+from cpreplicate.errors import Refused, described
 from cpreplicate.protocol import lease_safety, publication, uploads
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.journal import JournalRow, JournalWriter
@@ -143,7 +143,9 @@ class Change:
         try:
             aborted = uploads.abort_left(self.replica, self.state, self.ledger)
         except OSError as error:
-            self.notify(f"incomplete uploads of runs that died were not looked for: {error}")
+            self.notify(
+                f"incomplete uploads of runs that died were not looked for: {described(error)}"
+            )
             return
         if aborted:
             count = counted(len(aborted), "incomplete upload")

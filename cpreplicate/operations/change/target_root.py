@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
@@ -44,9 +45,10 @@ def refuse_replica_as_root(target_root: str, job: str, storage: Reading) -> None
 def refuse_no_replica(root: str, side: Side) -> None:
     """Raise if REPLICA names something else, with what the command needs instead.
 
-    Raises `NotThere` for a TARGET_ROOT, a path in a replica and a file, and `Refused` for a
-    directory that another program keeps. A directory that is empty or not there passes, and one
-    with symbolic links: the checks of the command report these. Costs one stat for a replica.
+    Raises `NotThere` for a TARGET_ROOT, a path in a replica, a file, and the name of a replica with
+    a mistake, and `Refused` for a directory that another program keeps. A directory that is empty,
+    or not there and like none, passes, and one with symbolic links: the checks of the command
+    report these. Costs one stat for a replica.
     """
     storage = side.storage(root)
     if _is_replica(root, storage):
@@ -65,6 +67,8 @@ def refuse_no_replica(root: str, side: Side) -> None:
     if any(child.name == OWN for child in children):
         return  # its marker is damaged, lost, or behind a link
     _refuse_target_root(root, children, storage)
+    if status is None and not children:
+        _refuse_misspelled(root, storage)
     if children:
         raise Refused(
             f"{root} is not a replica of cpreplicate's making: it {_content(children)}. Nothing was"
@@ -100,6 +104,25 @@ def _refuse_target_root(root: str, children: Sequence[FileStatus], storage: Read
         raise NotThere(
             f"{root} holds replicas and is none itself. Nothing was done. Give one of them, such as"
             f" {uri.join(root, names[0])}. They are {_some(names)}"
+        )
+
+
+def _refuse_misspelled(root: str, storage: Reading) -> None:
+    """Raise `NotThere` for what is not there, and name the replicas beside it that are like it."""
+    name, above = uri.name(root), uri.parent(root)
+    children: Sequence[FileStatus] = ()
+    with suppress(OSError):  # the command reports that `root` is not there
+        children = storage.list(above)
+    names = sorted(child.name for child in children if child.is_directory)
+    near = [each for each in names if name and each.startswith(name)]
+    near += difflib.get_close_matches(name, names, _SHOWN)
+    found = [
+        each for each in dict.fromkeys(near[:_SHOWN]) if _is_replica(f"{above}/{each}", storage)
+    ]
+    if found:
+        raise NotThere(
+            f"{root} is not there or is empty. Nothing was done. {above} holds the replica"
+            f"{'s' if len(found) > 1 else ''} {', '.join(found)}: correct the name"
         )
 
 

@@ -18,7 +18,7 @@ from cpreplicate.core.placement import PACKED
 from cpreplicate.core.short_repr import short_repr
 from cpreplicate.core.sizes import counted, plural
 from cpreplicate.core.start import NEVER_SEALED, Starting, starting
-from cpreplicate.errors import Lagging, Refused
+from cpreplicate.errors import Lagging, Refused, described
 from cpreplicate.operations.change.change import some
 from cpreplicate.operations.change.probe import refuse_held, try_change
 from cpreplicate.operations.change.target_root import refuse_no_replica
@@ -326,7 +326,7 @@ def _strays(known: Examined) -> tuple[str, ...]:
         return (
             f"{replica.root} could not be searched for files that cpreplicate did not write. The"
             " promotion does not need it, but a job may write its checkpoints here: stop it before"
-            f" you start another one. The reason: {error}",
+            f" you start another one. The reason: {described(error)}",
         )
 
 

@@ -33,6 +33,7 @@ PromotionOutcome = Literal[
 ]
 
 AT_ONCE = 16  # replicas: most of the time each waits for a storage
+_SHOWN = 10  # names of jobs in a message
 _WAITING_AT_ONCE = 200  # for leases of other runs
 _NOT_RESTORABLE = 4
 
@@ -114,7 +115,7 @@ def candidates(request: PromoteAllRequest) -> list[JobPromotion]:
         for candidate in _of_name(name, group, request)
     ]
     if not chosen:
-        raise NotThere(f"there is no replica{_of_names(request.include)}. Nothing was done")
+        raise _no_replica(request.include, found)
     return _with_lags(chosen, found, request)
 
 
@@ -289,5 +290,15 @@ def is_included(row: ReplicaStatus, include: Sequence[str]) -> bool:
     )
 
 
-def _of_names(include: Sequence[str]) -> str:
-    return f" of a job {' or '.join(map(repr, include))}" if include else ""
+def _no_replica(include: Sequence[str], found: FleetStatus) -> NotThere:
+    """Return the error of a command for all replicas that found none."""
+    if not include or not found.replicas:
+        return NotThere(
+            "there is no replica. Nothing was done. With --all, REPLICA is the TARGET_ROOT that"
+            " `sync` was given, or the file of `fleet`"
+        )
+    names = ", ".join(sorted({repr(name_of(row)) for row in found.replicas})[:_SHOWN])
+    return NotThere(
+        f"no replica is of a job {' or '.join(map(repr, include))}. Nothing was done. There are"
+        f" {names}"
+    )

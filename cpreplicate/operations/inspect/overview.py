@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from cpreplicate.core import uri
 from cpreplicate.core.plan import Plan
-from cpreplicate.errors import CpreplicateError
+from cpreplicate.errors import CpreplicateError, described
 from cpreplicate.operations.inspect.handle_columns import HandleColumns, handle_columns
 from cpreplicate.operations.replicas.points import Points, points
 from cpreplicate.storage import Side, Sides
@@ -61,5 +61,5 @@ def _read(what: str, read: Callable[[], T] | None, problems: list[str]) -> T | N
     try:
         return None if read is None else read()
     except (CpreplicateError, OSError) as error:
-        problems.append(f"{what} are not shown: {error}")
+        problems.append(f"{what} are not shown: {described(error)}")
         return None

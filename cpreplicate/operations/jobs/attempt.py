@@ -250,7 +250,9 @@ class Attempts:
         try:
             state.backlog.work_off(until, named(state.label, self.notify), self.clock)
         except (CpreplicateError, OSError) as error:
-            state.failures(f"{error}. Files that are no longer needed are left to `sweep`")
+            state.failures(
+                f"{described(error)}. Files that are no longer needed are left to `sweep`"
+            )
 
     def _is_skipped(self, state: JobState, job: Job) -> bool:
         """Return whether a discovered directory is a replica itself, which no job writes to."""

@@ -19,7 +19,15 @@ from cpreplicate.core.plan import total
 from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.core.short_repr import short_repr
 from cpreplicate.core.sizes import counted, plural
-from cpreplicate.errors import NotThere, Obstacle, Sealed, SourceBroken, UsageError, obstacle_of
+from cpreplicate.errors import (
+    NotThere,
+    Obstacle,
+    Sealed,
+    SourceBroken,
+    UsageError,
+    described,
+    obstacle_of,
+)
 from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
 from cpreplicate.operations.jobs.job import Job, JobKey, is_standby, levels_of, marked
 from cpreplicate.operations.sync.diff import check
@@ -367,7 +375,7 @@ def _one(job: Job, runner: SharedRunner, notify: Notify) -> JobReplication:
     except RunnerStopped:  # it concerns all of them
         raise
     except Exception as error:  # noqa: BLE001  # it concerns this job only
-        notify(f"{job.name}: {error}")
+        notify(f"{job.name}: {described(error)}")
         return _failed(job, error)
     return replace(_ended(job, "replicated"), report=report)
 

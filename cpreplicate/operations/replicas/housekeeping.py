@@ -155,7 +155,7 @@ class Housekeeper:
             except RunnerStopped:
                 return
             except Transient as error:
-                self._failed("", f"sweeps are left for later: {error}")
+                self._failed("", f"sweeps are left for later: {described(error)}")
                 pause = min(pause, _AGAIN)
 
     def _go_on(self) -> None:
@@ -271,7 +271,7 @@ class Housekeeper:
         except Transient as error:  # it is not the replica that does not answer
             raise Refused(
                 f"{replica} stays as it is: whether a job runs from it is not known. Nothing was"
-                f" removed. {error}"
+                f" removed. {described(error)}"
             ) from error
 
     def _fed(self) -> set[str]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
-from cpreplicate.errors import CpreplicateError, Refused
+from cpreplicate.errors import CpreplicateError, Refused, described
 from cpreplicate.operations.replicas.source_look import source_of
 from cpreplicate.protocol import census, json_files
 from cpreplicate.protocol.census import Census
@@ -95,7 +95,7 @@ def read_names(places: Sequence[str], side: Side) -> list[Named]:
         try:
             return Named(place, read_job_record(side, place))
         except (CpreplicateError, OSError) as error:
-            return Named(place, problem=str(error))
+            return Named(place, problem=described(error))
 
     sides = Sides(target=side)
     with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:

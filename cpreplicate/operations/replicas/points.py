@@ -22,7 +22,7 @@ from cpreplicate.core.placement import own_name
 from cpreplicate.core.retention import Stated
 from cpreplicate.core.short_repr import short_repr
 from cpreplicate.core.tables import Lengths
-from cpreplicate.errors import CpreplicateError
+from cpreplicate.errors import CpreplicateError, described
 from cpreplicate.operations.kafka.positions import CheckpointPositions, positions_in
 from cpreplicate.operations.replicas.replicas import replicas_below
 from cpreplicate.protocol import census, manifest, seal
@@ -139,7 +139,7 @@ class _Reading:
             found = _points_of(replica, own)
             return _with_positions(found, replica) if self.with_positions else found
         except (CpreplicateError, OSError) as error:
-            return ReplicaPoints(uri.name(replica.root), replica.root, error=str(error))
+            return ReplicaPoints(uri.name(replica.root), replica.root, error=described(error))
 
 
 def _with_positions(found: ReplicaPoints, replica: Replica) -> ReplicaPoints:
@@ -248,10 +248,10 @@ def _referenced_by(replica: Replica, name: str, record: Record) -> tuple[int, Le
 
     Its `_metadata` is read, and then its digest counts, if no manifest describes it.
     """
-    described = replica.manifest(name)
-    if described is not None and described.metadata in record.digests:
-        files = Lengths(described.entries.paths, described.entries.ledger.bytes)
-        return described.checkpoint_id, _pieces(files, described.members)
+    manifest = replica.manifest(name)
+    if manifest is not None and manifest.metadata in record.digests:
+        files = Lengths(manifest.entries.paths, manifest.entries.ledger.bytes)
+        return manifest.checkpoint_id, _pieces(files, manifest.members)
     data = replica.metadata_bytes(name)
     if data is None or data.digest not in record.digests:
         return None

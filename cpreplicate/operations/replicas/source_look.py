@@ -16,7 +16,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest, age_seconds, checkpoints_behind, lag_seconds
 from cpreplicate.core.placement import CHECKPOINT_NAME, job_root
 from cpreplicate.core.sizes import counted
-from cpreplicate.errors import CpreplicateError, NotThere, Refused
+from cpreplicate.errors import CpreplicateError, NotThere, Refused, described
 from cpreplicate.protocol.marker import Marker, read_marker
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find
@@ -121,7 +121,7 @@ def look_at(source: str, side: Side, allow_older: bool = False) -> SourceLook:
     except Transient:
         raise
     except (CpreplicateError, OSError) as error:
-        return SourceLook(None, str(error), False)
+        return SourceLook(None, described(error), False)
     number = CHECKPOINT_NAME.fullmatch(uri.name(found.checkpoint))
     id_ = int(number[1]) if number is not None else _SAVEPOINT
     return SourceLook(Newest(id_, found.completed or 0.0, found.completed is not None))
@@ -176,7 +176,7 @@ def source_of(replica: Replica, side: Side | None, marker: Marker | None = None)
     try:
         source = recorded_source(marker or read_marker(replica.side, replica.root))
     except Refused as error:
-        return SourceSeen(None, SourceLook(None, str(error), False), time.time())
+        return SourceSeen(None, SourceLook(None, described(error), False), time.time())
     if source is None:
         return SourceSeen(None, SourceLook(None, UNNAMED, False), time.time())
     if side is None:
@@ -184,7 +184,7 @@ def source_of(replica: Replica, side: Side | None, marker: Marker | None = None)
     try:
         look = ask(source, side)
     except Transient as error:
-        look = SourceLook(None, str(error), False)
+        look = SourceLook(None, described(error), False)
     return SourceSeen(source, look, time.time())
 
 

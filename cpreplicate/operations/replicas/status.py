@@ -18,7 +18,7 @@ from cpreplicate.core.placement import METADATA, own_name
 from cpreplicate.core.plan import total
 from cpreplicate.core.positions.model import Positions
 from cpreplicate.core.positions.ranges import Ranges, absent, behind, partitions_of
-from cpreplicate.errors import CpreplicateError, NotThere
+from cpreplicate.errors import CpreplicateError, NotThere, described
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.kafka import check as kafka_check
 from cpreplicate.operations.kafka.evidence import Kafka
@@ -158,7 +158,7 @@ class _Examination:
             if self.with_positions and row.checkpoint is not None:
                 row = replace(row, positions=positions_in(replica, row.checkpoint))
         except (CpreplicateError, OSError) as error:
-            observed.last_error = str(error)
+            observed.last_error = described(error)
         if ref.is_found and not is_there and not self._is_replicable(ref):
             return None
         look = self._look(observed, ref.allow_older)

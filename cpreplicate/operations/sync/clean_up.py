@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cpreplicate.core.path_columns import texts, without
 from cpreplicate.core.sizes import counted
-from cpreplicate.errors import LeaseHeld, Refused, TargetGone
+from cpreplicate.errors import LeaseHeld, Refused, TargetGone, described
 from cpreplicate.operations.change.change import orphaned
 from cpreplicate.operations.sync.copy import Executed
 from cpreplicate.operations.sync.plan.work import Work
@@ -80,13 +80,13 @@ def _delete_old(work: Work, unused_packs: Sequence[str], abandoned: Abandoned) -
         return CleanedUp(warnings=_delete(work, targets, abandoned.checkpoints))
     except (LeaseHeld, TargetGone, EngineLost) as error:
         left = f"{committed}. Files that were to be deleted are left to `sweep`"
-        return CleanedUp((), (f"{error}. {left}",), isinstance(error, LeaseHeld))
+        return CleanedUp((), (f"{described(error)}. {left}",), isinstance(error, LeaseHeld))
     except Refused as error:
         left = f"{committed}. Old checkpoints and their files were left as they are"
-        return CleanedUp(warnings=(f"{error}. {left}",))
+        return CleanedUp(warnings=(f"{described(error)}. {left}",))
     except OSError as error:
         left = "The old checkpoints were left as they are. The next run deletes them"
-        return CleanedUp(warnings=(f"{error}. {left}",))
+        return CleanedUp(warnings=(f"{described(error)}. {left}",))
 
 
 def _ask(work: Work, deletes: bool) -> None:
@@ -119,12 +119,13 @@ def _end_journal(work: Work, executed: Executed, listed: Manifest) -> CleanedUp:
     """
     change = work.change
     try:
-        described = [listed, *change.described(work.kept_beside())]
-        change.end(work.left_over(executed.members), described)
+        manifests = [listed, *change.described(work.kept_beside())]
+        change.end(work.left_over(executed.members), manifests)
     except (LeaseHeld, TargetGone, OSError, Refused) as error:
         warning = (
-            f"{error}. {work.plan.checkpoint} was committed before that. Files of earlier runs were"
-            " not looked for, and the journal of this run stays until a later run removes it"
+            f"{described(error)}. {work.plan.checkpoint} was committed before that. Files of"
+            " earlier runs were not looked for, and the journal of this run stays until a later run"
+            " removes it"
         )
         return CleanedUp((), (warning,), isinstance(error, LeaseHeld))
     return CleanedUp()

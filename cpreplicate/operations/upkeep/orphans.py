@@ -22,7 +22,7 @@ from cpreplicate.core.placement import (
 from cpreplicate.core.plan import Action
 from cpreplicate.core.sizes import counted, plural
 from cpreplicate.core.tables import Lengths
-from cpreplicate.errors import MetadataError, Refused
+from cpreplicate.errors import MetadataError, Refused, described
 from cpreplicate.operations.change.change import they_are
 from cpreplicate.operations.upkeep.tree import LAID_OUT, NOT_OURS, Tree, tree_of
 from cpreplicate.protocol import (
@@ -192,7 +192,8 @@ def read(replica: Replica, former: State | None = None) -> State:
         raise
     except (OSError, MetadataError) as error:
         raise Refused(
-            f"the checkpoints of {replica.root} cannot be read. Nothing was changed. {error}"
+            f"the checkpoints of {replica.root} cannot be read. Nothing was changed."
+            f" {described(error)}"
         ) from error
 
 

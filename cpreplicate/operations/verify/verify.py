@@ -19,7 +19,7 @@ from cpreplicate.core.path_columns import Numbers, chosen, directories, texts, w
 from cpreplicate.core.placement import CHECKPOINT_NAME, METADATA, PACKED, is_checkpoint, is_derived
 from cpreplicate.core.short_repr import short_repr
 from cpreplicate.core.tables import Lengths
-from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError
+from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError, described
 from cpreplicate.operations.change.change import refuse_links
 from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.verify.compare import Comparison, Reader, compare
@@ -298,7 +298,7 @@ def _state(replica: Replica) -> State | str:
     except Transient:
         raise
     except (OSError, MetadataError, Refused) as error:
-        return str(error)
+        return described(error)
 
 
 def _census(replica: Replica, state: State | str) -> Census:

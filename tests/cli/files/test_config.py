@@ -101,7 +101,7 @@ def run(directory, text, *words):
             '[storage."s3://b/replicas"]\nkey = "k"\n',
             "c.toml:1: 's3://b/replicas' in [storage] must be a filesystem, such as 's3://b'",
         ),
-        ("[sync]\nkeep = 0\n", "c.toml:2: 'keep' in [sync]: 0 is not in the range x>=1"),
+        ("[sync]\nkeep = 0\n", "c.toml:2: 'keep' in [sync]: 0: expected a whole number, 1 or more"),
         (
             "[sync]\nmax-delete = true\n",
             "c.toml:2: 'max-delete' in [sync] must be a string or a number, not true",
@@ -142,6 +142,7 @@ def run(directory, text, *words):
         ),
         ("[sync]\nkeep = 1\nkeep = 2\n", "c.toml:3: Cannot overwrite a value"),
         ("[sync]\nkeep =\n", "c.toml:2: Invalid value"),
+        ("[sync]\npaths = absolute\n", 'A text is in quotes, as in runner = "inline"'),
         ('[sync]\nproperties-file = """\n', "c.toml:2: Unterminated string"),
         (b"[sync]\r\n# \xe4\r\nkeep = 1\r\n", "c.toml:2: not UTF-8: byte 0xe4"),
         (
@@ -201,7 +202,8 @@ def test_a_file_that_is_not_there_is_named(directory):
     done = printed("--config", "nowhere.toml", "inspect", "x", cwd=directory)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         2,
-        "cpreplicate: error: nowhere.toml: No such file or directory",
+        "cpreplicate: error: nowhere.toml cannot be read: No such file or directory. Give a TOML"
+        " file that is there and that this user may read",
     )
 
 

@@ -16,7 +16,7 @@ from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_columns import chosen, rows_of, texts
 from cpreplicate.core.plan import Plan, TargetCopy
 from cpreplicate.core.reuse import JobLedger, OfAJob, of_earlier_jobs, reusing, target_copies
-from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused, TargetGone
+from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused, TargetGone, described
 from cpreplicate.operations.change.change import refuse_links
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source.state import SourceState
@@ -48,7 +48,8 @@ def with_earlier_replicas(plan: Plan, source_state: SourceState, notify: Notify)
             reused.update(_held(job, root, plan.replica, request))
         except (CpreplicateError, OSError) as error:
             notify(
-                f"the replica of {root} is not used: its files are copied from the source. {error}"
+                f"the replica of {root} is not used: its files are copied from the source."
+                f" {described(error)}"
             )
     return reusing(plan, reused) if reused else plan
 
@@ -131,7 +132,7 @@ def _lease(replica: str, side: Side, stack: ExitStack, notify: Notify) -> bool:
     try:
         lease.take(0.0, notify)
     except (LeaseHeld, TargetGone, Refused, OSError) as error:
-        notify(f"{replica} is not used: its files are copied from the source. {error}")
+        notify(f"{replica} is not used: its files are copied from the source. {described(error)}")
         return False
     stack.callback(_give_back, lease)
     return True

@@ -233,10 +233,13 @@ def error(search: Search, missing: Sequence[str], short: Sequence[str]) -> Sourc
 
 def options(remaps: Iterable[uri.Remap]) -> str:
     """Return remaps as options of the command line."""
-    return " ".join(
-        f"--remap {shlex.quote(f'{_spelled(remap.recorded)}={_spelled(remap.actual)}')}"
-        for remap in remaps
-    )
+    return " ".join(f"--remap {shlex.quote(_pair(remap))}" for remap in remaps)
+
+
+def _pair(remap: uri.Remap) -> str:
+    if remap.recorded.endswith(":") and remap.actual.endswith(":"):  # of two schemes
+        return f"{remap.recorded[:-1]}={remap.actual[:-1]}"
+    return f"{_spelled(remap.recorded)}={_spelled(remap.actual)}"
 
 
 def _instead(search: Search, missing: Sequence[str]) -> str:

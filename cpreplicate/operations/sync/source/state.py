@@ -19,7 +19,7 @@ from cpreplicate.core.closure import Closure, FileTable, closure
 from cpreplicate.core.path_columns import Texts
 from cpreplicate.core.placement import CHECKPOINT_NAME, Placement, job_root
 from cpreplicate.core.sizes import counted
-from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceMovedOn
+from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceMovedOn, described
 from cpreplicate.operations.sync.place import likely_root, named_source, replica_root
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import incomplete
@@ -163,7 +163,7 @@ def _found(request: SyncRequest) -> Source:
         raise NotThere(
             f"{request.source} is not there any more, so what a replica keeps of it cannot be"
             " repaired. Nothing was done. `cpreplicate list` shows the other points of the replica."
-            f" The reason: {error}"
+            f" The reason: {described(error)}"
         ) from error
 
 
