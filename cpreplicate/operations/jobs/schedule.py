@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 Ending = Literal["done", "again", "first", "failed", "unreachable"]
@@ -58,6 +59,7 @@ class _Kind(NamedTuple):
 class _Entry:
     wanted: Wanted
     due: float
+    text: str  # decides between what is due at the same instant
     failures: int = 0
     started: float | None = None
 
@@ -93,8 +95,11 @@ class Schedule(Generic[K]):
             if self._entries[key].started is None:
                 del self._entries[key]
         for key, wanted in jobs.items():
-            entry = self._entries.setdefault(key, _Entry(wanted, now))
-            entry.wanted = wanted
+            entry = self._entries.get(key)
+            if entry is None:
+                self._entries[key] = _Entry(wanted, now, str(key))
+            else:
+                entry.wanted = wanted
 
     def hurry(self, key: K, now: float) -> None:
         """Let a job be due now, unless it failed: its source has a newer checkpoint."""
@@ -104,27 +109,36 @@ class Schedule(Generic[K]):
 
     def take(self, now: float) -> list[K]:
         """Return the jobs to be begun now, the most important first; they count as running."""
-        due = [
-            (-entry.wanted.priority, entry.due, str(key), key)
-            for key, entry in self._entries.items()
-            if entry.started is None and entry.due <= now
-        ]
         entries = self._entries.values()
         running = Counter(self._kind(entry) for entry in entries if entry.started is not None)
+        due = self._due(now)
         taken = []
-        full: set[_Kind] = set()  # what has no slot now has none until this ends
-        for *_, key in sorted(due, key=lambda each: each[:3]):
-            entry = self._entries[key]
-            kind = self._kind(entry)
-            if kind in full:
+        while due:
+            kind = min(due, key=lambda each: due[each][0])
+            if not self._has_slot(kind, running):  # none until what runs ends
+                del due[kind]
                 continue
-            if not self._has_slot(kind, running):
-                full.add(kind)
-                continue
-            entry.started = now
+            *_, key = heappop(due[kind])
+            if not due[kind]:
+                del due[kind]
+            self._entries[key].started = now
             running[kind] += 1
             taken.append(key)
         return taken
+
+    def _due(self, now: float) -> dict[_Kind, list[tuple[int, float, str, int, K]]]:
+        """Return the jobs that are due, a heap for each kind: the next one is its first.
+
+        There may be thousands, and a slot for one of them.
+        """
+        due = defaultdict(list)
+        for number, (key, entry) in enumerate(self._entries.items()):
+            if entry.started is None and entry.due <= now:
+                row = (-entry.wanted.priority, entry.due, entry.text, number, key)
+                due[self._kind(entry)].append(row)
+        for rows in due.values():
+            heapify(rows)
+        return dict(due)
 
     def ended(self, key: K, ending: Ending, now: float) -> float:
         """Record how the try of a job ended. Return the seconds until the next one."""
