@@ -1,9 +1,11 @@
 """A service of several processes: what holds for all together, and what the death of one costs."""
 
+import http.server
 import json
 import os
 import re
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -243,3 +245,40 @@ def test_the_bandwidth_holds_for_all_workers_together(tmp_path):
         # the last one begins when all but itself has been paid; two limits would take 2 s
         assert time.monotonic() - began > 4.5
         assert service.end() == 143
+
+
+class Empty(http.server.BaseHTTPRequestHandler):
+    """A WebHDFS that holds nothing, and notes when it was asked."""
+
+    asked: list[float]
+
+    def do_GET(self):
+        self.asked.append(time.monotonic())
+        error = {"exception": "FileNotFoundException", "message": "it is not there"}
+        body = json.dumps({"RemoteException": error}).encode()
+        self.send_response(404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_the_calls_a_second_hold_for_all_workers_together(tmp_path):
+    rate, calls = 10, 80
+    handler = type("Handler", (Empty,), {"asked": []})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        root = f"webhdfs://127.0.0.1:{server.server_port}/jobs"
+        tables = [f'[[job]]\nsource = "{root}/{job}"' for job in JOBS]
+        head = f'[defaults]\ntarget = "{tmp_path}/dcB"'
+        (tmp_path / "fleet.toml").write_text("\n".join([head, *tables]) + "\n")
+        with served(tmp_path, "--max-rps", str(rate), "--max-backoff", "0.2s") as service:
+            wait_until(lambda: len(handler.asked) > calls)
+            both(service)
+            assert service.end() == 143
+        server.shutdown()
+    # two limits would let them make all of these in half of the time
+    assert handler.asked[calls] - handler.asked[0] > 0.9 * calls / rate
