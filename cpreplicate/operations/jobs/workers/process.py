@@ -91,7 +91,13 @@ class WorkerProcess:
         self.pid = self._process.pid
         self._channel = Channel(ours)
         self.send(begin)
-        self._listening: SideCall[None] = in_thread(self._listen, f"worker {name}")
+        try:
+            self._listening: SideCall[None] = in_thread(self._listen, f"worker {name}")
+        except RuntimeError:
+            self._process.kill()
+            self._process.wait()
+            self._channel.close()
+            raise
 
     @property
     def is_idle(self) -> bool:

@@ -185,18 +185,15 @@ class Workers:
         # turns are counted, not time: while this process is paused, nobody is silent
         is_second = (now := self._own.clock.monotonic()) - self._ticked >= 1.0
         self._ticked = now if is_second else self._ticked
+        for worker in self._workers() if is_second else ():
+            if worker.silent_for() > self.silent_seconds:
+                worker.kill(SILENT)
         for seat in self._seats:
             if seat.worker is None:
                 self._start(seat)
-            elif is_second:
-                self._look_at(seat.worker)
         for worker in [each for each in self._retired if each.is_idle]:
             self._retired.remove(worker)
             in_thread(worker.end, "end of a worker")
-
-    def _look_at(self, worker: WorkerProcess) -> None:
-        if worker.silent_for() > self.silent_seconds:
-            worker.kill(SILENT)
 
     def attempt(self, state: JobState, level: int) -> Ending:
         """See `Tries`. A try whose worker dies has failed, and is tried again."""
@@ -270,8 +267,8 @@ class Workers:
         seat.began = now
         try:
             worker = WorkerProcess(seat.name, self.command, begin, self._heard, self._died)
-        except OSError as error:
-            seat.died(now, f"it could not be started: {error}")
+        except (OSError, RuntimeError) as error:  # no process, descriptor or thread is left
+            seat.died(now, f"it could not be started: {described(error)}")
             self._deaths += 1
             self.warn(f"worker {seat.name}: {seat.last}. It is tried again")
             return

@@ -3,12 +3,15 @@
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
 
-from cpreplicate.operations.jobs.job import Job
+from cpreplicate.core.lag import Newest
+from cpreplicate.operations.jobs.job import Checkpoint, Job
 from cpreplicate.operations.jobs.service import Service, ServiceSettings
 from cpreplicate.operations.jobs.workers.messages import Begin
 from cpreplicate.operations.jobs.workers.process import start_command
@@ -181,3 +184,28 @@ def test_jobs_go_on_when_the_number_of_workers_changes(tmp_path, turning):
         service.until(lambda: all_have(tmp_path, checkpoint))  # noqa: B023
     assert service.warnings == []
     assert service.service.total().sync_seconds > 0
+
+
+def test_what_a_jobmanager_reports_reaches_the_worker(tmp_path, turning):
+    service = turning()
+    source = f"file:{tmp_path}/dcA/{job_id(1)}"
+    for checkpoint in (1, 2):
+        write(tmp_path, 1, checkpoint)
+        newest = Checkpoint(f"{source}/chk-{checkpoint}", Newest(checkpoint, 1000.0 + checkpoint))
+        service.jobs.found = [replace(served(tmp_path, 1), newest=newest)]
+        service.until(lambda: has(tmp_path, 1, checkpoint))  # noqa: B023
+    service.until(lambda: [seen.behind() for seen in service.service.observations()] == [0])
+    (seen,) = service.service.observations()
+    assert seen.replica_newest.acknowledged == seen.source_newest.acknowledged
+    assert seen.source_newest.checkpoint_id == 2
+
+
+def test_a_replica_that_was_removed_is_replicated_again(tmp_path, turning):
+    service = turning()
+    service.until(lambda: all_have(tmp_path, 1))
+    service.until(lambda: all(each.last_success for each in service.service.observations()))
+    replica = f"file:{tmp_path}/dcB/{job_id(1)}"
+    shutil.rmtree(tmp_path / "dcB" / job_id(1))
+    service.service.forgot(replica)
+    service.until(lambda: has(tmp_path, 1, 1))
+    assert service.warnings == []
