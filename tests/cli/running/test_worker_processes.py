@@ -268,7 +268,8 @@ class Empty(http.server.BaseHTTPRequestHandler):
 
 def test_the_calls_a_second_hold_for_all_workers_together(tmp_path):
     rate, calls = 10, 80
-    handler = type("Handler", (Empty,), {"asked": []})
+    asked: list[float] = []
+    handler = type("Handler", (Empty,), {"asked": asked})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         root = f"webhdfs://127.0.0.1:{server.server_port}/jobs"
@@ -276,9 +277,9 @@ def test_the_calls_a_second_hold_for_all_workers_together(tmp_path):
         head = f'[defaults]\ntarget = "{tmp_path}/dcB"'
         (tmp_path / "fleet.toml").write_text("\n".join([head, *tables]) + "\n")
         with served(tmp_path, "--max-rps", str(rate), "--max-backoff", "0.2s") as service:
-            wait_until(lambda: len(handler.asked) > calls)
+            wait_until(lambda: len(asked) > calls)
             both(service)
             assert service.end() == 143
         server.shutdown()
     # two limits would let them make all of these in half of the time
-    assert handler.asked[calls] - handler.asked[0] > 0.9 * calls / rate
+    assert asked[calls] - asked[0] > 0.9 * calls / rate
