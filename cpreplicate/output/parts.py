@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cpreplicate.core.plan import Action, total
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.retention import Retention, Stated
-from cpreplicate.core.sizes import size
+from cpreplicate.core.sizes import counted, size
 from cpreplicate.core.start import Starting, yaml
+from cpreplicate.operations.change.change import some
 from cpreplicate.operations.change.job_result import JobResult, JobResults, Result
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.streams import printable
@@ -36,10 +37,22 @@ def action_table(verbs: Iterable[tuple[str, Sequence[Action]]], every: bool) -> 
     return table(("action", "bytes", "file in the replica", "reason"), rows) if rows else ""
 
 
-def failure_lines(results: JobResults[Any]) -> list[str]:
-    """Return a line for each job that failed."""
-    failed = (job for job in results.jobs if job.exit_code)
-    return [f"{job.name}: exit {job.exit_code}: {job.error}" for job in failed]
+def failure_lines(results: JobResults[Any]) -> Iterator[str]:
+    """Yield what failed: what has one cause stands once, with the names of its jobs."""
+    for jobs in results.causes:
+        first = jobs[0]
+        yield from which_of_one_cause([job.name for job in jobs], "job")
+        yield f"{first.name}: exit {first.exit_code}: {first.error}"
+
+
+def which_of_one_cause(names: Sequence[str], noun: str) -> list[str]:
+    """Return the line in front of a cause that several have, with some of their names."""
+    return [f"{counted(len(names), noun)}, one cause: {some(names)}"] if len(names) > 1 else []
+
+
+def cause_fields(results: JobResults[Any]) -> list[dict[str, Any]]:
+    """Return the JSON objects of what failed, those of one cause together."""
+    return [{**ending(jobs[0]), "jobs": [job.name for job in jobs]} for jobs in results.causes]
 
 
 def job_lines(

@@ -87,6 +87,11 @@ class JobPromotion(JobResult[PromotionOutcome]):
     not_at_kafka: KafkaCheck | None = None
 
     @property
+    def own(self) -> tuple[str, ...]:
+        source = None if self.seen is None else self.seen.source
+        return self.name, self.replica, source or ""
+
+    @property
     def is_taken(self) -> bool:
         """Whether this replica is, or would be, promoted for its job, unless it fails."""
         return self.outcome not in ("not taken", "lagging", "failed")

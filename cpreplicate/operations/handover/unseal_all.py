@@ -43,6 +43,10 @@ class JobUnsealing(JobResult[UnsealingOutcome]):
     replica: str
     sealed: str
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        return self.name, self.replica
+
 
 @dataclass(frozen=True)
 class UnsealingOfAll(JobResults[JobUnsealing]):

@@ -101,6 +101,10 @@ class JobReplication(JobResult[ReplicationOutcome]):
     replica: str = ""
 
     @property
+    def own(self) -> tuple[str, ...]:
+        return self.name, self.source, self.replica
+
+    @property
     def copies(self) -> Amount:
         """What was copied, or is to be."""
         if self.report is not None:

@@ -84,6 +84,10 @@ class JobRemoval(JobResult[RemovalOutcome]):
     removal: Removal | None = None
     held: int = 0
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        return self.name, self.replica
+
 
 @dataclass(frozen=True)
 class RemovalOfAll(JobResults[JobRemoval]):

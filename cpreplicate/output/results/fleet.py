@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, get_args
 
 from cpreplicate.core.plan import Withdrawal
 from cpreplicate.core.sizes import counted, size
-from cpreplicate.operations.change.change import some
 from cpreplicate.operations.jobs.fleet import FleetReport, JobReplication, ReplicationOutcome
 from cpreplicate.operations.sync.report import named
 from cpreplicate.output.json import document, timestamp
-from cpreplicate.output.parts import ending, job_lines, warning_lines
+from cpreplicate.output.parts import (
+    cause_fields,
+    ending,
+    failure_lines,
+    job_lines,
+    warning_lines,
+)
 from cpreplicate.output.results import Forms
 from cpreplicate.output.results.report import fields, withdrawals
 from cpreplicate.output.text import columns, duration, lines, table
 
 _OUTCOMES: tuple[ReplicationOutcome, ...] = get_args(ReplicationOutcome)
 _LISTED: tuple[ReplicationOutcome, ...] = ("replicated", "planned")
-_ADVICE = re.compile(r"`[\w-]+ = [^`]*`")  # a line of the file, whose paths are the advice
-_PATHS = re.compile(r"…?\S*/\S*(?:(?:; | and )(?:\S*/\S*|\d+ more))*")
-_NUMBER = re.compile(r"\d+")
-_VERBS = re.compile(r"(?<=N )(\w+ )?files? (?:is|are|has|have)\b")
 _HEAD = ("job", "priority", "checkpoint", "files", "bytes", "status")
 
 
@@ -48,7 +48,7 @@ def _text(report: FleetReport) -> str:
         columns(facts),
         table(head, rows) if rows else "",
         lines(warning_lines(_warnings(report))),
-        lines(_failure_lines(report)),
+        lines(failure_lines(report)),
     ]
     return "\n\n".join(filter(None, parts))
 
@@ -63,37 +63,6 @@ def _amounts(report: FleetReport) -> Iterator[tuple[str, str]]:
             "expected",
             f"about {duration(max(1.0, report.expected.seconds))} ({report.expected.runner})",
         )
-
-
-def _failure_lines(report: FleetReport) -> Iterator[str]:
-    """Yield what failed: what has one cause stands once, with the names of its jobs."""
-    for jobs in causes(report):
-        first = jobs[0]
-        if len(jobs) > 1:
-            yield f"{counted(len(jobs), 'job')}, one cause: {some([job.name for job in jobs])}"
-        yield f"{first.name}: exit {first.exit_code}: {first.error}"
-
-
-def causes(report: FleetReport) -> list[list[JobReplication]]:
-    """Return the jobs that failed, those of one cause together, the most frequent cause first.
-
-    Two have one cause if their errors differ only in numbers and in the paths of the job.
-    """
-    groups: dict[tuple[int, str], list[JobReplication]] = {}
-    for job in report.jobs:
-        if job.exit_code:
-            groups.setdefault((job.exit_code, _cause(job)), []).append(job)
-    return sorted(groups.values(), key=lambda jobs: -len(jobs))
-
-
-def _cause(job: JobReplication) -> str:
-    """Return the error of a job without what is its own: names, paths, numbers, and how many."""
-    text = job.error or ""
-    for own in sorted({job.name, job.source, job.replica} - {""}, key=len, reverse=True):
-        text = text.replace(own, "…")
-    advice = " ".join(_ADVICE.findall(text))
-    text = _PATHS.sub("…", _ADVICE.sub("", text))
-    return f"{_VERBS.sub('', _NUMBER.sub('N', text))} {advice}"
 
 
 def withdrawn(job: JobReplication) -> tuple[Withdrawal, ...]:
@@ -119,14 +88,7 @@ def _json(report: FleetReport) -> str:
         "copy": report.copies._asdict(),
         "delete": report.deletes._asdict(),
         "expected": _expected(report),
-        "causes": [
-            {
-                "exit_code": jobs[0].exit_code,
-                "error": jobs[0].error,
-                "jobs": [job.name for job in jobs],
-            }
-            for jobs in causes(report)
-        ],
+        "causes": cause_fields(report),
         "jobs": [_object(job) for job in report.jobs],
     }
     return document(result, report.seconds)

@@ -12,7 +12,7 @@ from cpreplicate.operations.handover.promote_all import (
     PromotionOutcome,
 )
 from cpreplicate.output.json import document, timestamp
-from cpreplicate.output.parts import ending, failure_lines, job_lines
+from cpreplicate.output.parts import cause_fields, ending, failure_lines, job_lines
 from cpreplicate.output.results import Forms, kafka_check, promotion
 from cpreplicate.output.text import duration, lines, table
 
@@ -75,8 +75,13 @@ def _json(report: PromotionOfAll) -> str:
     counts = {
         outcome.replace(" ", "_"): count for outcome, count in report.counts(_OUTCOMES).items()
     }
-    jobs = [_object(job) for job in report.jobs]
-    return document({**counts, "seconds": round(report.seconds, 3), "jobs": jobs}, report.seconds)
+    fields = {
+        **counts,
+        "seconds": round(report.seconds, 3),
+        "causes": cause_fields(report),
+        "jobs": [_object(job) for job in report.jobs],
+    }
+    return document(fields, report.seconds)
 
 
 def _ndjson(report: PromotionOfAll) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from cpreplicate.core.sizes import counted, size
 from cpreplicate.operations.replicas.forget import JobRemoval, RemovalOfAll
 from cpreplicate.output.json import document
-from cpreplicate.output.parts import ending, failure_lines, job_lines
+from cpreplicate.output.parts import cause_fields, ending, failure_lines, job_lines
 from cpreplicate.output.results import Forms
 from cpreplicate.output.text import lines, table
 
@@ -36,8 +36,13 @@ def _total(report: RemovalOfAll) -> str:
 
 def _json(report: RemovalOfAll) -> str:
     """Return the result of `forget --all --output json`."""
-    jobs = [_object(job) for job in report.jobs]
-    return document({"dry_run": report.is_dry_run, "refused": report.refused, "jobs": jobs})
+    fields = {
+        "dry_run": report.is_dry_run,
+        "refused": report.refused,
+        "causes": cause_fields(report),
+        "jobs": [_object(job) for job in report.jobs],
+    }
+    return document(fields)
 
 
 def _ndjson(report: RemovalOfAll) -> str:

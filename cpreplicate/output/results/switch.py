@@ -10,7 +10,13 @@ from cpreplicate.core import sizes
 from cpreplicate.operations.handover.switch.request import JobSwitch, Preview, Round, SwitchOutcome
 from cpreplicate.operations.handover.switch.switch_all import SwitchOfAll
 from cpreplicate.output.json import document
-from cpreplicate.output.parts import start_lines, starting_fields, warning_lines
+from cpreplicate.output.parts import (
+    cause_fields,
+    failure_lines,
+    start_lines,
+    starting_fields,
+    warning_lines,
+)
 from cpreplicate.output.results import Forms
 from cpreplicate.output.text import columns, lines, table
 
@@ -28,6 +34,7 @@ def _text(report: SwitchOfAll) -> str:
     ]
     for job in report.jobs:
         parts += _of_job(job)
+    parts.append(lines(failure_lines(report)))
     return "\n\n".join(filter(None, parts))
 
 
@@ -55,8 +62,6 @@ def _of_job(job: JobSwitch) -> Iterator[str]:
             ]
         )
     yield from warning_lines(job.warnings)
-    if job.error is not None:
-        yield lines([f"{job.name}: exit {job.exit_code}: {job.error}"])
 
 
 def _facts(job: JobSwitch) -> Iterator[tuple[str, str]]:
@@ -129,8 +134,12 @@ def expected(job: JobSwitch) -> str:
 
 def _json(report: SwitchOfAll) -> str:
     """Return the result of `switch --output json`."""
-    jobs = [_object(job) for job in report.jobs]
-    return document({"seconds": round(report.seconds, 3), "jobs": jobs}, report.seconds)
+    fields = {
+        "seconds": round(report.seconds, 3),
+        "causes": cause_fields(report),
+        "jobs": [_object(job) for job in report.jobs],
+    }
+    return document(fields, report.seconds)
 
 
 def _ndjson(report: SwitchOfAll) -> str:

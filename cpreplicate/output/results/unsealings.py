@@ -6,7 +6,7 @@ from typing import Any
 
 from cpreplicate.operations.handover.unseal_all import JobUnsealing, UnsealingOfAll
 from cpreplicate.output.json import document
-from cpreplicate.output.parts import ending, failure_lines, job_lines
+from cpreplicate.output.parts import cause_fields, ending, failure_lines, job_lines
 from cpreplicate.output.results import Forms
 from cpreplicate.output.text import lines, table
 
@@ -31,8 +31,13 @@ def _text(report: UnsealingOfAll) -> str:
 
 def _json(report: UnsealingOfAll) -> str:
     """Return the result of `unseal --all --output json`."""
-    jobs = [_object(job) for job in report.jobs]
-    return document({"dry_run": report.is_dry_run, "left": len(report.earlier), "jobs": jobs})
+    fields = {
+        "dry_run": report.is_dry_run,
+        "left": len(report.earlier),
+        "causes": cause_fields(report),
+        "jobs": [_object(job) for job in report.jobs],
+    }
+    return document(fields)
 
 
 def _ndjson(report: UnsealingOfAll) -> str:

@@ -133,3 +133,11 @@ def test_a_file_of_a_fleet_stands_for_its_jobs_and_those_below_its_roots(roots, 
     below = run(*words, tmp_path / "roots.toml").json()
     assert [job["name"] for job in named["jobs"]] == ["shop"]
     assert [job["name"] for job in below["jobs"]] == ["clicks", "orders"]
+
+
+def test_what_fails_of_all_for_one_cause_is_printed_once(roots):
+    for job in (FIRST, SECOND):
+        (roots.targets / job / "shared" / "a").unlink()
+    text = run("promote", "--all", "--yes", roots.targets).out
+    assert "2 jobs, one cause: clicks; orders" in text
+    assert text.count("exit 4: ") == 1

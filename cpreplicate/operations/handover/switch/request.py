@@ -148,6 +148,10 @@ class JobSwitch(JobResult[SwitchOutcome]):
     warnings: tuple[str, ...] = ()
 
     @property
+    def own(self) -> tuple[str, ...]:
+        return self.name, self.job_id or "", self.replica or ""
+
+    @property
     def standstill(self) -> float | None:
         """The seconds from the request for its end until all of its tasks ran again."""
         return self.phases.get("running")

@@ -12,8 +12,8 @@ from cpreplicate.operations.jobs.fleet import FleetReport, JobReplication, Repli
 from cpreplicate.operations.sync.report import named
 from cpreplicate.output.json import timestamp
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Value
-from cpreplicate.output.report.pages.words import counted, joined, label, took
-from cpreplicate.output.results.fleet import causes, withdrawn
+from cpreplicate.output.report.pages.words import counted, failure_notes, joined, label, took
+from cpreplicate.output.results.fleet import withdrawn
 from cpreplicate.output.text import duration
 
 _OUTCOMES: tuple[ReplicationOutcome, ...] = get_args(ReplicationOutcome)
@@ -74,9 +74,7 @@ def _facts(report: FleetReport) -> Iterator[tuple[str, str]]:
 
 
 def _notes(report: FleetReport) -> Iterator[str]:
-    for jobs in causes(report):
-        named = f"{counted(len(jobs), 'job')}, such as " if len(jobs) > 1 else ""
-        yield f"{named}{jobs[0].name}: exit {jobs[0].exit_code}: {jobs[0].error}"
+    yield from failure_notes(report)
     for job in report.jobs:
         for warning in getattr(job.report or job.check, "warnings", ()):
             yield f"{job.name}: {warning}"

@@ -9,20 +9,19 @@ from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.operations.replicas.forget import JobRemoval, RemovalOfAll
 from cpreplicate.operations.upkeep.removal import Removal
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series, Tone
-from cpreplicate.output.report.pages.words import counted, label
+from cpreplicate.output.report.pages.words import counted, failure_notes, label
 
 _SHOWN = 20  # replicas in a chart
 
 
 def page(report: RemovalOfAll, _overview: Overview) -> Page:
     """Return the page of replicas that were removed, or would be."""
-    notes = tuple(f"{job.name}: {job.error}" for job in report.jobs if job.error is not None)
     return Page(
         title="forget: replicas that are removed",
         answer=_answer(report),
         tone=_tone(report),
         facts=(),
-        notes=notes,
+        notes=tuple(failure_notes(report)),
         charts=tuple(_charts(_removed(report))),
         tables=(_table(report),),
     )

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from cpreplicate.core.sizes import size
 from cpreplicate.operations.handover.switch.request import JobSwitch, SwitchOutcome
 from cpreplicate.operations.handover.switch.switch_all import SwitchOfAll
 from cpreplicate.operations.inspect.overview import Overview
 from cpreplicate.output.report.model import Chart, Column, DataTable, Page, Series
-from cpreplicate.output.report.pages.words import counted, joined, label, sentence, took
+from cpreplicate.output.report.pages.words import (
+    counted,
+    failure_notes,
+    joined,
+    label,
+    sentence,
+    took,
+)
 from cpreplicate.output.results.switch import OUTCOMES, facts_of
 
 _SHOWN = 20  # jobs in a chart
@@ -66,9 +74,10 @@ def _notes(report: SwitchOfAll) -> Iterator[str]:
     for job in report.jobs:
         refusals = () if job.preview is None else job.preview.refusals
         yield from (f"{job.name}: in the way: {each}" for each in refusals)
-        if job.error is not None and not refusals:
-            yield f"{job.name}: exit {job.exit_code}: {job.error}"
         yield from (f"{job.name}: {each}" for each in job.warnings)
+    # what refuses a switch is above
+    failed = [job for job in report.jobs if job.preview is None or not job.preview.refusals]
+    yield from failure_notes(replace(report, jobs=tuple(failed)))
 
 
 def _charts(report: SwitchOfAll) -> Iterator[Chart]:

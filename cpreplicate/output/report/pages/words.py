@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from cpreplicate.core.sizes import plural, size
+from cpreplicate.operations.change.job_result import JobResults
 from cpreplicate.output.text import duration
 
 _SHORT = 5.0  # seconds
@@ -14,6 +16,14 @@ _LONGEST_LABEL = 48  # characters of a label of a chart; its table has the whole
 def counted(count: int, one: str, many: str = "") -> str:
     """Return a count with what it counts, as `core.sizes` does, in groups of three digits."""
     return f"{count:,} {plural(count, one, many)}"
+
+
+def failure_notes(results: JobResults[Any]) -> Iterator[str]:
+    """Yield what failed: what has one cause stands once, with the name of one of its jobs."""
+    for jobs in results.causes:
+        first = jobs[0]
+        several = f"{counted(len(jobs), 'job')}, such as " if len(jobs) > 1 else ""
+        yield f"{several}{first.name}: exit {first.exit_code}: {first.error}"
 
 
 def of_bytes(part: int, whole: int) -> str:
