@@ -28,6 +28,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 
+def emphasised(heading: str) -> str:
+    """Return the heading of a table as a terminal shows it."""
+    return heading.join(_HEADING)
+
+
 _clear: Callable[[], None] | None = None
 
 

@@ -35,6 +35,7 @@ from cpreplicate.storage import DamagedFile, Storage
 from cpreplicate.storage.reading import Reading
 
 SUFFIX = ".parquet"
+_CHECKPOINT = ("checkpoint_id", "metadata_length", "metadata_crc32c")
 _FOOTER = 1 << 16  # bytes at the end of a manifest that hold its footer: 2,000 for 200,000 files
 # Name to type. Version 0.2.0 wrote no `pack`, no `offset` and no `prefix`.
 _COLUMNS = {
@@ -166,7 +167,7 @@ def read_summary(storage: Reading, replica: str, checkpoint: str, length: int) -
     None if it is gone or damaged, or was written by version 0.2.0 or earlier.
     """
     try:
-        fields = _description(storage, replica, checkpoint, length)
+        fields = _described(storage, replica, checkpoint, length)
         return Summary(*_checkpoint_of(fields), _totals_of(fields))
     except (FileNotFoundError, parquet_files.DamagedParquet, DamagedFile, KeyError, ValueError):
         return None
@@ -178,7 +179,7 @@ def read_totals(storage: Reading, replica: str, checkpoint: str, length: int) ->
     Only its end is read, unless version 0.2.0 or earlier wrote it.
     """
     try:
-        return _totals_of(_description(storage, replica, checkpoint, length))
+        return _totals_of(_described(storage, replica, checkpoint, length))
     except FileNotFoundError:
         return None
     except (parquet_files.DamagedParquet, DamagedFile, KeyError, ValueError):
@@ -186,12 +187,12 @@ def read_totals(storage: Reading, replica: str, checkpoint: str, length: int) ->
         return None if whole is None else totals(whole)
 
 
-def _description(
+def _described(
     storage: Reading, replica: str, checkpoint: str, length: int
 ) -> Mapping[bytes, bytes]:
     start = max(0, length - _FOOTER)
     tail = storage.read(manifest_uri(replica, checkpoint), start, _FOOTER)
-    return parquet_files.description(tail)
+    return parquet_files.described(tail, (*_CHECKPOINT, *Totals._fields))
 
 
 def _totals_of(fields: Mapping[bytes, bytes]) -> Totals:

@@ -198,7 +198,7 @@ def _read_state(replica: Replica, former: State | None, is_brief: bool) -> State
         records=found.records,
         stale={name: read_record(replica, name) for name in sorted(stale)},
         own=own,
-        links=tuple(links_among(replica, children, own)),
+        links=tuple(links_among(children, own, replica.storage.mounts_below(replica.root))),
         metadata_files=seen.metadata_files,
         began=began,
         directories={
@@ -404,16 +404,17 @@ def links(replica: Replica) -> list[str]:
     """
     children = replica.children()
     has_own = any(child.name == OWN and not child.is_link for child in children)
-    return links_among(replica, children, replica.own_files() if has_own else {})
+    own = replica.own_files() if has_own else {}
+    return links_among(children, own, replica.storage.mounts_below(replica.root))
 
 
 def links_among(
-    replica: Replica, children: Sequence[FileStatus], own: Mapping[str, FileStatus]
+    children: Sequence[FileStatus], own: Mapping[str, FileStatus], mounts: Sequence[str]
 ) -> list[str]:
-    """Return as `links`, of a replica with these children and files of its own."""
+    """Return as `links`, of a replica with these children, files of its own, and mounts."""
     directories = [child.name for child in children if child.is_link and _is_laid_out(child.name)]
     own_links = [f"{OWN}/{name}" for name, status in own.items() if status.is_link]
-    return [*directories, *own_links, *replica.storage.mounts_below(replica.root)]
+    return [*directories, *own_links, *mounts]
 
 
 class _Checkpoint(NamedTuple):

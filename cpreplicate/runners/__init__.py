@@ -3,6 +3,7 @@
 from cpreplicate.runners.base import Runner
 from cpreplicate.runners.choose import choose_runner, seconds_by_spark
 from cpreplicate.runners.copy_rows import Copies, Planned
+from cpreplicate.runners.inline import Each, InlineRunner, Waits
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import ShowProgress, Snapshot
 from cpreplicate.runners.shared import SharedRunner
@@ -25,8 +26,10 @@ __all__ = [
     "Copies",
     "Copy",
     "Delete",
+    "Each",
     "EngineLost",
     "ExecutionOptions",
+    "InlineRunner",
     "NeedsSpark",
     "Outcome",
     "Part",
@@ -39,6 +42,7 @@ __all__ = [
     "Snapshot",
     "Task",
     "TimedRunner",
+    "Waits",
     "Wanted",
     "WarmRunners",
     "choose_runner",

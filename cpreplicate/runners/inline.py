@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import count
+from typing import Any, Generic
 
 from cpreplicate.core.packs import WRITERS
 from cpreplicate.runners.base import Done, In, Out
@@ -33,6 +36,10 @@ PAUSE = 0.2  # seconds before the second try, doubled before the next
 _MAPPED = 16  # calls of `map` at once, which wait for storages far more than they compute
 # Calls of `map` at once for local files, which hardly wait. More would hinder each other.
 _MAPPED_HERE = 2
+
+
+_TRIED = 32  # calls of `each` in this thread after which it is known whether they wait
+LATE = 1.0  # seconds that what is known waits for what is asked for before it
 
 
 class InlineRunner:
@@ -98,6 +105,43 @@ class InlineRunner:
         ) as pool:
             return list(pool.map(checked, items))
 
+    def each(
+        self,
+        function: Callable[[In], Out],
+        items: Sequence[In],
+        places: Sequence[str] = (),
+        here: Callable[[In], Out] | None = None,
+    ) -> Each[Out]:
+        """Return what a function that reads small files returns for each item, as it is known.
+
+        Several calls run at once where they wait. Calls for local files hardly do: their threads
+        would hinder each other, and take twice the CPU. They are made in this thread, by `here` if
+        that is given, until one raises `Waits`.
+        """
+        is_here = bool(places) and all(uri.startswith("file:") for uri in places)
+        return Each(self._each(function, items, (here or function) if is_here else None))
+
+    def _each(
+        self,
+        function: Callable[[In], Out],
+        items: Sequence[In],
+        here: Callable[[In], Out] | None,
+    ) -> Iterator[tuple[int, Out] | None]:
+        go_on = cancellation.current()
+
+        def called(item: In) -> Out:
+            go_on()
+            with cancellation.cancellable(go_on):
+                return function(item)
+
+        begun = 0
+        if here is not None:
+            for begun, found in enumerate(_until_it_waits(here, items, go_on), 1):
+                yield begun - 1, found
+        with ThreadPoolExecutor(self._streams or _MAPPED, "each") as pool:
+            futures = [pool.submit(called, item) for item in items[begun:]]
+            yield from _as_known(dict(zip(futures, count(begun), strict=False)))
+
     def _perform(self, actions: Sequence[Task], done: Done | None) -> list[Outcome]:
         """Perform tasks by threads of this process; `cancel` ends them."""
         counter = _Counter(self._progress, actions, done)
@@ -160,3 +204,82 @@ class _Counter(Watcher):
             self._progress.expect(-1, -size_of(self._actions[index]))
         else:
             self._progress.add(self, failed=1)
+
+
+class Waits(Exception):
+    """What is asked for may be waited for long: other threads are to do that."""
+
+
+class Each(Generic[Out]):
+    """What a function returns for each item.
+
+    It is iterated as it becomes known: in the order of the items, but that what is late holds up
+    the others for a second at most.
+    """
+
+    def __init__(self, numbered: Iterator[tuple[int, Out] | None]) -> None:
+        self._numbered = numbered
+        self._known: dict[int, Out] = {}
+
+    def __iter__(self) -> Iterator[Out]:
+        return (found[0] for found in self.or_late() if found is not None)
+
+    def or_late(self) -> Iterator[tuple[Out] | None]:
+        """Yield what is known, and None for each second in which nothing more became known."""
+        yield from [(found,) for found in self._known.values()]
+        for numbered in self._numbered:
+            if numbered is None:
+                yield None
+            else:
+                number, found = numbered
+                self._known[number] = found
+                yield (found,)
+
+    def complete(self) -> list[Out]:
+        """Return all of it, in the order of the items."""
+        for _ in self.or_late():
+            pass
+        return [self._known[number] for number in sorted(self._known)]
+
+
+def _until_it_waits(
+    function: Callable[[In], Out], items: Sequence[In], go_on: Callable[[], None]
+) -> Iterator[Out]:
+    """Yield what each call returns, in this thread, until calls wait more than once each."""
+    waits = 0
+    for number, item in enumerate(items, 1):
+        go_on()
+        before = _waits()
+        try:
+            found = function(item)
+        except Waits:
+            return
+        waits += _waits() - before
+        yield found
+        if number % _TRIED == 0:
+            if waits > _TRIED:
+                return
+            waits = 0
+
+
+def _as_known(futures: Mapping[Future[Out], int]) -> Iterator[tuple[int, Out] | None]:
+    """Yield what is numbered, as `Each` has it. What has not begun is cancelled in the end."""
+    waiting = deque(futures)
+    try:
+        while waiting:
+            if not waiting[0].done():
+                wait([waiting[0]], LATE)
+            known = [waiting[0]] if waiting[0].done() else [each for each in waiting if each.done()]
+            if not known:
+                yield None
+            for future in known:
+                waiting.remove(future)
+                yield futures[future], future.result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _waits() -> int:
+    """Return how often this thread gave its core away, because it had to wait."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw

@@ -259,3 +259,43 @@ def refusal_of(master, copies):
     ):
         runner.run(copies)
     return str(raised.value)
+
+
+class TestEach:
+    """What a function returns for each item, as it becomes known."""
+
+    def test_what_is_late_holds_up_no_other(self):
+        late = threading.Event()
+
+        def read(number):
+            if number == 0:
+                late.wait()
+            return number
+
+        each = iter(InlineRunner(Sides()).each(read, range(5), ["hdfs://a/b"]))
+        assert [next(each) for _ in range(4)] == [1, 2, 3, 4]
+        late.set()
+        assert list(each) == [0]
+
+    @pytest.mark.parametrize("places", [["file:/a"], ["hdfs://a/b"]])
+    def test_all_of_it_is_in_the_order_of_the_items(self, places):
+        each = InlineRunner(Sides()).each(str, range(100), places)
+        assert next(iter(each)) == "0"
+        assert each.complete() == list(map(str, range(100)))
+
+    def test_local_files_are_read_in_the_calling_thread_until_one_would_wait(self):
+        threads = []
+
+        def here(number):
+            if number == 2:
+                raise inline.Waits
+            return number
+
+        def elsewhere(number):
+            threads.append(threading.current_thread())
+            return number
+
+        each = InlineRunner(Sides()).each(elsewhere, range(4), ["file:/a"], here)
+        assert each.complete() == [0, 1, 2, 3]
+        assert len(threads) == 2
+        assert threading.main_thread() not in threads

@@ -55,13 +55,14 @@ def list_(
     start_narration(values)
     sides = sides_of(values)
     if job is None:
-        points = operation.points_below(target_root, sides, with_positions, write_warning)
+        reading = operation.read_points_below(target_root, sides, with_positions, write_warning)
     else:
         chosen = select_replica(target_root, job, sides.target)
-        points = operation.points([chosen.replica, *chosen.others], sides, with_positions)
-    if not points.replicas:
+        reading = operation.read_points([chosen.replica, *chosen.others], sides, with_positions)
+    if next(iter(reading), None) is None:
         raise NotThere(
             f"{target_root} holds no replica. TARGET_ROOT is the directory that `sync` was given"
         )
-    code = show_read(points, output, page=page_writer(values["report_file"], points))
-    return code if any(replica.error is None for replica in points.replicas) else 1
+    page = page_writer(values["report_file"], lambda: reading.complete)
+    code = show_read(reading, output, page=page)
+    return code if any(replica.error is None for replica in reading) else 1

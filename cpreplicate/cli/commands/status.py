@@ -86,7 +86,7 @@ def status(
         add_storages(file)
     sides = sides_of(values)
     replicas, missing = _replicas(target, file, source, sides)
-    report = operation.status(
+    reading = operation.read_status(
         replicas,
         sides,
         orphans,
@@ -94,10 +94,12 @@ def status(
         with_positions=with_positions,
         kafka=None if kafka is None else kafka.cluster,
         notify=write_warning,
-    ).of_shard(shard)
-    page = page_writer(values["report_file"], report)
-    is_shown = report.replicas or report.elsewhere or file is not None
-    code = show_read(report, output, page=page) if is_shown else 0
+        shard=shard,
+    )
+    page = page_writer(values["report_file"], lambda: reading.complete)
+    is_shown = any(reading) or reading.complete.elsewhere or file is not None
+    code = show_read(reading, output, page=page) if is_shown else 0
+    report = reading.complete
     for source_root in missing.unmounted:
         write_warning(_unmounted(source_root))
     _refuse_missing(missing.misnamed)

@@ -53,11 +53,14 @@ def refuse_in_replica(option: str, path: str | None) -> None:
 
 
 def page_writer(
-    path: str | None, result: object, overview: Callable[[], Overview] | None = None
+    path: str | None,
+    result: object | Callable[[], object],
+    overview: Callable[[], Overview] | None = None,
 ) -> WritePage | None:
     """Return what writes the page of a result to `path`, None without a path.
 
-    `overview` reads what the page shows beside the result.
+    A result that is read while it is printed is given as a function that returns it. `overview`
+    reads what the page shows beside the result.
     """
     if path is None:
         return None
@@ -66,6 +69,7 @@ def page_writer(
         from cpreplicate.operations.inspect.overview import Overview
         from cpreplicate.output.report.file import write_page
 
-        write_page(path, result, Overview() if overview is None else overview())
+        found = result() if callable(result) else result
+        write_page(path, found, Overview() if overview is None else overview())
 
     return write

@@ -17,7 +17,7 @@ from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.job_record import JobRecord, read_job_record
 from cpreplicate.protocol.marker import Marker, read_marker
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.runners import ExecutionOptions, choose_runner
+from cpreplicate.runners import InlineRunner
 from cpreplicate.storage import Side, Sides, Transient
 
 _ASKED_AT_ONCE = 16  # sources
@@ -97,9 +97,7 @@ def read_names(places: Sequence[str], side: Side) -> list[Named]:
         except (CpreplicateError, OSError) as error:
             return Named(place, problem=described(error))
 
-    sides = Sides(target=side)
-    with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
-        return runner.map(read, places, places)
+    return InlineRunner(Sides(target=side)).each(read, places, places).complete()
 
 
 def life_of(named: Named, side: Side) -> Life:

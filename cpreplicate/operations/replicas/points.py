@@ -6,8 +6,9 @@ is read only where no manifest describes it. Nothing is changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.retention_record import shown_retention
 from cpreplicate.protocol.verification_record import NAME as VERIFIED
 from cpreplicate.protocol.verification_record import Verified, last_verification
-from cpreplicate.runners import ExecutionOptions, choose_runner
+from cpreplicate.runners import Each, InlineRunner
 from cpreplicate.storage import FileStatus, Side, Sides
 
 _SHARED = -1
@@ -101,26 +102,54 @@ class Points:
     replicas: tuple[ReplicaPoints, ...]
 
 
+@dataclass
+class PointsReading:
+    """The points of several replicas while they are read: each replica as soon as it is known."""
+
+    _rows: Each[ReplicaPoints | None]
+
+    def __iter__(self) -> Iterator[ReplicaPoints]:
+        return (row for row in self._rows if row is not None)
+
+    @cached_property
+    def complete(self) -> Points:
+        """The points of all, of which the rest is read."""
+        return Points(tuple(row for row in self._rows.complete() if row is not None))
+
+
 def points_below(
     root: str, sides: Sides, with_positions: bool = False, notify: Notify = silent
 ) -> Points:
-    """Return the points of each replica below a target root, or of the replica `root` itself.
-
-    See `points`. `notify` gets what is left out. Raises `NotThere` if there is neither.
-    """
-    replicas = [ref.replica for ref in replicas_below(root, (), sides, notify)]
-    return points(replicas, sides, with_positions)
+    """Return the points of each replica below a target root; see `read_points_below`."""
+    return read_points_below(root, sides, with_positions, notify).complete
 
 
 def points(replicas: Sequence[str], sides: Sides, with_positions: bool = False) -> Points:
+    """Return the points of replicas; see `read_points`."""
+    return read_points(replicas, sides, with_positions).complete
+
+
+def read_points_below(
+    root: str, sides: Sides, with_positions: bool = False, notify: Notify = silent
+) -> PointsReading:
+    """Return the points of each replica below a target root, or of the replica `root` itself.
+
+    See `read_points`. `notify` gets what is left out. Raises `NotThere` if there is neither.
+    """
+    replicas = [ref.replica for ref in replicas_below(root, (), sides, notify)]
+    return read_points(replicas, sides, with_positions)
+
+
+def read_points(
+    replicas: Sequence[str], sides: Sides, with_positions: bool = False
+) -> PointsReading:
     """Return the points of replicas, many of which are read at the same time.
 
     `with_positions`: the `_metadata` of each point is read, and the small files with positions.
     What fails for one of them is in its row. A directory that is no replica has no row.
     """
-    with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
-        rows = runner.map(_Reading(sides.target, with_positions), replicas, replicas)
-    return Points(tuple(row for row in rows if row is not None))
+    reading = _Reading(sides.target, with_positions)
+    return PointsReading(InlineRunner(sides).each(reading, replicas, replicas))
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class ReplicaStatus:
 
     def is_in(self, shard: Shard) -> bool:
         """Return whether a service of this shard follows the job."""
-        return is_in_shard(job_root(self.observed.source) or self.job, shard)
+        return shard == WHOLE or is_in_shard(job_root(self.observed.source) or self.job, shard)
 
     @property
     def has_point(self) -> bool:

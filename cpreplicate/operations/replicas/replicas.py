@@ -27,7 +27,8 @@ class ReplicaRef:
     """A replica that is asked for.
 
     `source` is None if the replica itself names it. `name` is that of a configuration. `is_found`:
-    the replica, or else the job of the source, was found by listing a root.
+    the replica, or else the job of the source, was found by listing a root. `is_plain`: it was seen
+    there as a directory, and not as a link to one.
     """
 
     replica: str
@@ -36,6 +37,7 @@ class ReplicaRef:
     priority: int = 0
     is_found: bool = False
     allow_older: bool = False
+    is_plain: bool = False
 
 
 def replicas_below(
@@ -54,7 +56,11 @@ def replicas_below(
         children = sides.target.storage(root).list(root)
     except NotADirectoryError as error:
         raise _no_replica(root, "is a file", sides.target) from error
-    found = [child.name for child in children if child.is_directory and child.name[:1] != "."]
+    found = {
+        child.name: not child.is_link
+        for child in sorted(children, key=lambda child: child.name)
+        if child.is_directory and child.name[:1] != "."
+    }
     names = [name for name in found if not _is_closed(uri.join(root, name), sides.target, notify)]
     source_of = {_name_in(root, set(names), source, sides): source for source in jobs}
     names += sorted(source_of.keys() - set(names))
@@ -62,7 +68,15 @@ def replicas_below(
         is_none = not children and is_file(root, sides.target.storage(root))
         problem = "is a file" if is_none else "is not there or holds no replica"
         raise _no_replica(root, problem, sides.target)
-    return [ReplicaRef(uri.join(root, name), source_of.get(name), is_found=True) for name in names]
+    return [
+        ReplicaRef(
+            uri.join(root, name),
+            source_of.get(name),
+            is_found=True,
+            is_plain=found.get(name, False),
+        )
+        for name in names
+    ]
 
 
 def _is_closed(directory: str, side: Side, notify: Notify) -> bool:

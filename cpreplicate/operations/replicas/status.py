@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
@@ -18,6 +20,7 @@ from cpreplicate.core.placement import METADATA, own_name
 from cpreplicate.core.plan import total
 from cpreplicate.core.positions.model import Positions
 from cpreplicate.core.positions.ranges import Ranges, absent, behind, partitions_of
+from cpreplicate.core.shard import WHOLE, Shard
 from cpreplicate.errors import CpreplicateError, NotThere, described
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.kafka import check as kafka_check
@@ -38,15 +41,15 @@ from cpreplicate.protocol import census, job_record, journal, lease, seal
 from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX, Record
 from cpreplicate.protocol.job_record import read_job_record
-from cpreplicate.protocol.manifest import SUFFIX, read_totals
+from cpreplicate.protocol.manifest import SUFFIX, Totals, read_totals
 from cpreplicate.protocol.marker import is_replica, read_marker
 from cpreplicate.protocol.readiness import Held, unready
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import links_among
 from cpreplicate.protocol.retention_record import shown_retention
 from cpreplicate.protocol.source import find
-from cpreplicate.protocol.verification_record import NAME, last_verification
-from cpreplicate.runners import ExecutionOptions, choose_runner
+from cpreplicate.protocol.verification_record import NAME, Verified, last_verification
+from cpreplicate.runners import Each, InlineRunner, Waits
 from cpreplicate.storage import FileStatus, Sides
 from cpreplicate.storage.base import Transient
 
@@ -62,7 +65,34 @@ def status(
     is_urgent: bool = False,
     notify: Notify = silent,
 ) -> FleetStatus:
-    """Return the status of replicas, many of which are read at the same time.
+    """Return the status of replicas; see `read_status`."""
+    reading = read_status(
+        replicas,
+        sides,
+        with_orphans,
+        max_lag,
+        with_source,
+        with_positions,
+        kafka,
+        is_urgent,
+        notify,
+    )
+    return reading.complete
+
+
+def read_status(
+    replicas: Sequence[ReplicaRef],
+    sides: Sides,
+    with_orphans: bool = False,
+    max_lag: float | None = None,
+    with_source: bool = True,
+    with_positions: bool = False,
+    kafka: Kafka | None = None,
+    is_urgent: bool = False,
+    notify: Notify = silent,
+    shard: Shard = WHOLE,
+) -> StatusReading:
+    """Return the status of the replicas in a shard, many of which are read at the same time.
 
     What fails for one of them is in its row. One that `is_found` has no row if there is neither a
     replica nor, at its source, a job with a checkpoint. `max_lag`, in seconds, is only noted in the
@@ -73,18 +103,51 @@ def status(
     and has no replica: it is another user's. Nothing is changed.
     """
     places = [place for one in replicas for place in (one.replica, one.source) if place is not None]
-    with choose_runner(ExecutionOptions(runner="inline"), 0, 0, sides) as runner:
-        is_read = with_positions or kafka is not None
-        examination = _Examination(sides, with_orphans, with_source, is_read, is_urgent, notify)
-        rows = runner.map(examination, replicas, places)
-    seen = _with_later_lives([row for row in rows if row is not None])
-    found = FleetStatus(tuple(seen), time.time(), max_lag)
-    if kafka is None:
-        return found
-    found = _with_kafka(found, kafka)
-    if with_positions:
-        return found
-    return replace(found, replicas=tuple(replace(row, positions=None) for row in found.replicas))
+    is_read = with_positions or kafka is not None
+    examination = _Examination(sides, with_orphans, with_source, is_read, is_urgent, notify)
+    rows = InlineRunner(sides).each(examination, replicas, places, examination.here)
+    jobs = tuple(uri.name(one.replica) for one in replicas)
+    return StatusReading(rows, jobs, max_lag, shard, kafka, with_positions)
+
+
+@dataclass
+class StatusReading:
+    """The status of replicas while they are read: each row as soon as it is known.
+
+    A row lacks what all of them are needed for: the later life of its job, and how far a `kafka`
+    trails it. `jobs` are the ids of all replicas, also of those that turn out to be none.
+    """
+
+    _rows: Each[ReplicaStatus | None]
+    jobs: tuple[str, ...]
+    max_lag: float | None
+    shard: Shard
+    kafka: Kafka | None
+    with_positions: bool
+
+    def __iter__(self) -> Iterator[ReplicaStatus]:
+        return (row for row in self.or_late() if row is not None)
+
+    def or_late(self) -> Iterator[ReplicaStatus | None]:
+        """Yield the rows, and None for each second in which no more became known."""
+        for found in self._rows.or_late():
+            if found is None:
+                yield None
+            elif found[0] is not None and found[0].is_in(self.shard):
+                yield found[0]
+
+    @cached_property
+    def complete(self) -> FleetStatus:
+        """The status of all, of which the rest is read."""
+        seen = _with_later_lives([row for row in self._rows.complete() if row is not None])
+        found = FleetStatus(tuple(seen), time.time(), self.max_lag)
+        if self.kafka is None:
+            return found.of_shard(self.shard)
+        found = _with_kafka(found, self.kafka).of_shard(self.shard)
+        if self.with_positions:
+            return found
+        rows = tuple(replace(row, positions=None) for row in found.replicas)
+        return replace(found, replicas=rows)
 
 
 def _with_later_lives(rows: Sequence[ReplicaStatus]) -> Iterator[ReplicaStatus]:
@@ -131,7 +194,7 @@ class _Examination:
     """Examines one replica and its source, in a task of the runner.
 
     `unreachable` are filesystems of sources that did not answer in time, with the error: they are
-    asked once, not once a replica.
+    asked once, not once a replica. `mounts` are those below each root that was listed.
     """
 
     sides: Sides
@@ -141,8 +204,13 @@ class _Examination:
     is_urgent: bool
     notify: Notify
     unreachable: dict[str, str] = field(default_factory=dict)
+    mounts: dict[str, Sequence[str]] = field(default_factory=dict)
 
-    def __call__(self, ref: ReplicaRef) -> ReplicaStatus | None:
+    def here(self, ref: ReplicaRef) -> ReplicaStatus | None:
+        """Examine a replica of this machine. Raises `Waits` if its source is elsewhere."""
+        return self(ref, may_wait=False)
+
+    def __call__(self, ref: ReplicaRef, may_wait: bool = True) -> ReplicaStatus | None:
         replica = Replica(ref.replica, self.sides.target)
         job = uri.name(replica.root)
         observed = Observation(ref.name or job, ref.source or "", replica.root)
@@ -152,7 +220,8 @@ class _Examination:
         try:
             own = replica.own_files()
             is_there = bool(own)
-            row = _with_replica(row, replica, own) if is_there else row
+            if is_there:
+                row = _with_replica(row, replica, own, self._mounts_below(ref, replica))
             if is_there and self.with_orphans:
                 row = _with_orphans(row, replica)
             if self.with_positions and row.checkpoint is not None:
@@ -161,6 +230,8 @@ class _Examination:
             observed.last_error = described(error)
         if ref.is_found and not is_there and not self._is_replicable(ref):
             return None
+        if not may_wait and self._is_source_elsewhere(observed):
+            raise Waits
         look = self._look(observed, ref.allow_older)
         observed.source_newest = look.newest
         life = row.life and row.life._replace(at_source=look.newest)
@@ -171,6 +242,15 @@ class _Examination:
             life=life,
             is_there=is_there,
         )
+
+    def _mounts_below(self, ref: ReplicaRef, replica: Replica) -> Sequence[str]:
+        """Return the mounts below a replica: those below its root are read once for all of it."""
+        if not ref.is_plain:
+            return replica.storage.mounts_below(replica.root)
+        root = uri.parent(replica.root)
+        if root not in self.mounts:
+            self.mounts[root] = replica.storage.mounts_below(root)
+        return self.mounts[root] and replica.storage.mounts_below(replica.root)
 
     def _is_replicable(self, ref: ReplicaRef) -> bool:
         """Return whether a replica that is not there could be: of a job with a checkpoint."""
@@ -188,6 +268,10 @@ class _Examination:
             return False
         except (CpreplicateError, OSError):
             return True
+
+    def _is_source_elsewhere(self, observed: Observation) -> bool:
+        source = observed.source
+        return self.with_source and source != "" and not source.startswith("file:")
 
     def _look(self, observed: Observation, allow_older: bool) -> SourceLook:
         """Return the newest checkpoint of a source. A filesystem that is lost is asked once."""
@@ -208,14 +292,14 @@ class _Examination:
 
 
 def _with_replica(
-    row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus]
+    row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus], mounts: Sequence[str]
 ) -> ReplicaStatus:
     """Return a row with what the files of the replica say."""
     marker = read_marker(replica.side, replica.root)
     observed = row.observed
     observed.source = observed.source or recorded_source(marker) or ""
     children = replica.children()
-    links = links_among(replica, children, own)
+    links = links_among(children, own, mounts)
     found = census.take(replica, children)
     newest = found.newest
     sealed = seal.read(replica) if seal.NAME in own else None
@@ -228,12 +312,26 @@ def _with_replica(
     life = None
     with suppress(CpreplicateError, OSError):  # else it is not known
         life = life_in(Named(replica.root, recorded), replica, marker, found)
-    row = replace(
+    verified = last_verification(replica) if NAME in own else None
+    held = _NONE if newest is None else _held(replica, own, newest, found.records[newest])
+    observed.replica_newest = held.newest
+    if newest is None:
+        observed.last_error = _replaced(replica, own, found)
+    return replace(
         row,
+        checkpoint=newest,
+        totals=held.totals,
+        savepoint=held.savepoint,
+        is_verified=verified is not None
+        and verified.is_restorable
+        and verified.checkpoint == newest
+        and verified.metadata in found.records[newest].digests,
+        is_damaged=newest is not None
+        and _is_damaged(verified, own, newest if sealed is None else sealed[0]),
         sealed=seal.describe(replica) if sealed is not None else None,
         retention=retention,
         retention_error=retention_error,
-        verified=last_verification(replica) if NAME in own else None,
+        verified=verified,
         holder=holder,
         unfinished=_unfinished(own, newest),
         # a job may write its checkpoints into a replica that was promoted for it
@@ -244,49 +342,40 @@ def _with_replica(
         recorded=recorded,
         life=life,
     )
-    if newest is None:
-        replaced = [name for name in found.unrecorded if f"{name}{RECORD_SUFFIX}" in own]
-        if replaced:
-            observed.last_error = (
-                f"{replica.uri_of(replaced[0])}/{METADATA} is not the one that cpreplicate wrote"
-            )
-        return row
-    row = _with_checkpoint(row, replica, own, newest, found.records[newest])
-    if _is_damaged(row, own, newest if sealed is None else sealed[0]):
-        return replace(row, is_damaged=True)
-    return row
 
 
-def _with_checkpoint(
-    row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus], name: str, record: Record
-) -> ReplicaStatus:
-    """Return a row with the newest checkpoint of the replica, `name`."""
-    published = replica.listed_metadata(name)
-    number = int(name.removeprefix("chk-"))
-    manifest = own.get(f"{name}{SUFFIX}")
+def _replaced(replica: Replica, own: Mapping[str, FileStatus], found: Census) -> str | None:
+    """Return that another program wrote over a checkpoint, which has a record, None if not."""
+    replaced = [name for name in found.unrecorded if f"{name}{RECORD_SUFFIX}" in own]
+    if not replaced:
+        return None
+    return f"{replica.uri_of(replaced[0])}/{METADATA} is not the one that cpreplicate wrote"
+
+
+class _Held(NamedTuple):
+    """What is known of the newest checkpoint of a replica."""
+
+    newest: Newest | None = None
+    totals: Totals | None = None
+    savepoint: str | None = None
+
+
+_NONE = _Held()
+
+
+def _held(replica: Replica, own: Mapping[str, FileStatus], name: str, record: Record) -> _Held:
+    """Return what is known of a checkpoint that the replica holds."""
+    manifest, published = own.get(f"{name}{SUFFIX}"), replica.listed_metadata(name)
     # before anything else is known of the row: a lag must not hide that this failed
     totals = manifest and read_totals(replica.storage, replica.root, name, manifest.length)
-    row.observed.replica_newest = Newest(
-        number,
-        published.modified if record.completed is None else record.completed,
-        record.completed is not None,
-    )
-    verified = row.verified
-    is_newest = verified is not None and verified.checkpoint == name
-    is_restorable = verified is not None and verified.is_restorable
-    is_same = verified is not None and verified.metadata in record.digests
-    return replace(
-        row,
-        checkpoint=name,
-        totals=totals,
-        is_verified=is_newest and is_same and is_restorable,
-        savepoint=record.savepoint,
-    )
+    completed = published.modified if record.completed is None else record.completed
+    number = int(name.removeprefix("chk-"))
+    newest = Newest(number, completed, record.completed is not None)
+    return _Held(newest, totals, record.savepoint)
 
 
-def _is_damaged(row: ReplicaStatus, own: Mapping[str, FileStatus], name: str) -> bool:
+def _is_damaged(verified: Verified | None, own: Mapping[str, FileStatus], name: str) -> bool:
     """Return whether a checkpoint was found damaged last, and was not repaired since."""
-    verified = row.verified
     if verified is None or verified.checkpoint != name or verified.is_restorable:
         return False
     # a sync that repairs files writes the manifest again

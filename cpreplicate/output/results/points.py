@@ -7,20 +7,22 @@ from dataclasses import asdict
 from typing import Any
 
 from cpreplicate.core.sizes import counted, size
-from cpreplicate.operations.replicas.points import Point, Points, ReplicaPoints
+from cpreplicate.operations.replicas.points import Point, Points, PointsReading, ReplicaPoints
 from cpreplicate.output.json import document, timestamp
 from cpreplicate.output.parts import retention_fields
 from cpreplicate.output.positions import fields, parts_of
-from cpreplicate.output.results import Forms
+from cpreplicate.output.results import Forms, Written
 from cpreplicate.output.text import lines, table
 from cpreplicate.protocol.retention_record import described
 
 _HEAD = ("checkpoint", "completed", "files", "size", "adds", "verified")
 
 
-def _text(points: Points) -> str:
-    """Return a table of points for each replica, the newest first."""
-    return "\n\n".join(map(_replica, points.replicas))
+def _text(points: Points | PointsReading) -> Written:
+    """Return a table of points for each replica, the newest first, as soon as it is known."""
+    if isinstance(points, Points):
+        return "\n\n".join(map(_replica, points.replicas))
+    return (("\n" if number else "") + _replica(each) for number, each in enumerate(points))
 
 
 def _replica(replica: ReplicaPoints) -> str:
@@ -72,14 +74,17 @@ def _remarks(replica: ReplicaPoints) -> Iterator[str]:
         yield f"warning: cannot be read: {replica.error}"
 
 
-def _json(points: Points) -> str:
+def _json(points: Points | PointsReading) -> str:
     """Return the result of `list --output json`."""
-    return document({"replicas": [_object(replica) for replica in points.replicas]})
+    found = points if isinstance(points, Points) else points.complete
+    return document({"replicas": [_object(replica) for replica in found.replicas]})
 
 
-def _ndjson(points: Points) -> str:
-    """Return the result of `list --output ndjson`: an object per replica."""
-    return "\n".join(document(_object(replica)) for replica in points.replicas)
+def _ndjson(points: Points | PointsReading) -> Written:
+    """Return the result of `list --output ndjson`: an object per replica, once it is known."""
+    if isinstance(points, Points):
+        return "\n".join(document(_object(replica)) for replica in points.replicas)
+    return (document(_object(replica)) for replica in points)
 
 
 def _object(replica: ReplicaPoints) -> dict[str, Any]:

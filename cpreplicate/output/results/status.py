@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cpreplicate.core.placement import JOB_ID
 from cpreplicate.core.sizes import counted, plural, size
+from cpreplicate.operations.change.change import some
+from cpreplicate.operations.change.job_result import cause, grouped
 from cpreplicate.operations.replicas.replica_status import FleetStatus, ReplicaStatus, bytes_of
+from cpreplicate.operations.replicas.status import StatusReading
 from cpreplicate.output.json import document, timestamp
-from cpreplicate.output.parts import retention_fields
+from cpreplicate.output.parts import retention_fields, which_of_one_cause
 from cpreplicate.output.positions import fields, parts_of
-from cpreplicate.output.results import Forms
+from cpreplicate.output.results import Forms, Written
 from cpreplicate.output.streams import is_terminal
-from cpreplicate.output.text import duration, fitted, lines
+from cpreplicate.output.text import GrowingTable, duration, fitted, lines
 
 _HEAD = (
     *("job", "checkpoint", "age", "source", "lag", "ready", "files", "size", "packs"),
@@ -25,56 +29,133 @@ _DISPENSABLE = (  # the first to be left out on a narrow terminal
     *("packs", "files", "source", "stored", "orphans", "size", "verified", "keeps", "age"),
 )
 _SHORT_ID = 8  # letters
+PATIENCE = 1.0  # seconds for which rows are waited for, which then decide how wide columns are
 _UNKNOWN = "?"
 
 
-def _text(status: FleetStatus) -> str:
-    """Return a row for each replica, then what is wrong with some of them."""
-    problems = [
-        f"{title_of(row)}: {text}" for row in status.replicas for text in problems_of(row, status)
-    ]
-    positions = [part for row in status.replicas for part in _positions(row)]
+def _text(status: FleetStatus | StatusReading) -> Written:
+    """Return a row for each replica, then what is wrong with some of them.
+
+    What is known within a second is one table as wide as its texts. Where more is read, its rows
+    are printed as they become known, and what all of them are needed for is in lines at the end.
+    """
+    return _whole(status) if isinstance(status, FleetStatus) else _as_known(status)
+
+
+def _as_known(reading: StatusReading) -> Iterator[str]:
+    rows, first, until = reading.or_late(), list[ReplicaStatus](), time.monotonic() + PATIENCE
+    for row in () if reading.kafka is not None else rows:
+        first += [] if row is None else [row]
+        if first and time.monotonic() >= until:
+            yield from _growing(reading, first, (each for each in rows if each is not None))
+            return
+    yield _whole(reading.complete)
+
+
+def _whole(status: FleetStatus) -> str:
+    """Return the table of all replicas, and what is behind it."""
+    letters = _letters([row.job for row in status.replicas])
+    table = fitted(_columns(status, letters, list(_more_columns(status))), _DISPENSABLE)
+    return "\n\n".join(filter(None, [table, *_ends(status)]))
+
+
+def _growing(
+    reading: StatusReading, first: Sequence[ReplicaStatus], rest: Iterator[ReplicaStatus]
+) -> Iterator[str]:
+    """Yield the table of replicas that are still read, and what is behind it."""
+    letters = _letters(reading.jobs)
+    more = [*_orphan_columns(first), _KEEPS]
+
+    def columns(rows: Sequence[ReplicaStatus]) -> dict[str, list[str]]:
+        seen = FleetStatus(tuple(rows), time.time(), reading.max_lag)
+        return _columns(seen, letters, more)
+
+    table = GrowingTable(columns(first), _DISPENSABLE)
+    yield table.begin()
+    for row in rest:
+        yield table.rows(columns([row]))
+    yield table.end()
+    parts = [*_ends(reading.complete), _totals(reading.complete)]
+    yield "\n" + "\n\n".join(parts)
+
+
+def _ends(status: FleetStatus) -> Iterator[str]:
+    """Yield what is behind the table: positions, what is wrong, and what all rows give."""
+    yield from (part for row in status.replicas for part in _positions(row))
     ends = [*_more_lines(status), *filter(None, [_summary(status)])]
-    parts = [fitted(_columns(status), _DISPENSABLE), *positions, lines(problems), lines(ends)]
-    return "\n\n".join(filter(None, parts))
+    yield from filter(None, [lines(_problem_lines(status)), lines(ends)])
 
 
-def _columns(status: FleetStatus) -> dict[str, list[str]]:
-    """Return the cells of each column, under its head."""
+def _problem_lines(status: FleetStatus) -> Iterator[str]:
+    """Yield what is wrong with replicas: what has one cause stands once, with their names."""
+    found = [(row, text) for row in status.replicas for text in problems_of(row, status)]
+    for same in grouped(found, lambda each: cause(each[1], _own(each[0]))):
+        titles = [title_of(row) for row, _ in same]
+        yield from which_of_one_cause(titles, "replica")
+        yield f"{titles[0]}: {same[0][1]}"
+
+
+def _own(row: ReplicaStatus) -> tuple[str, ...]:
+    """Return the names and places of a replica, in which two problems of one cause differ."""
+    recorded = "" if row.recorded is None else row.recorded.name
+    return row.job, row.name or "", recorded, row.observed.replica, row.observed.source
+
+
+def _totals(status: FleetStatus) -> str:
+    """Return how many replicas there are, and how many could be promoted."""
+    ready = sum(row.unready is None for row in status.replicas)
+    whole = size(bytes_of(status.replicas))
+    return f"{counted(len(status.replicas), 'replica')}, {ready} ready, {whole}"
+
+
+def _columns(
+    status: FleetStatus, letters: int, more: Sequence[_MoreColumn]
+) -> dict[str, list[str]]:
+    """Return the cells of each column, under its head; `letters` of an id are shown."""
     rows = [_cells(row, status) for row in status.replicas]
     columns = {head: [row[number] for row in rows] for number, head in enumerate(_HEAD)}
     if is_terminal(sys.stdout):  # programs that read a pipe get whole ids
-        columns["job"] = _short_titles(status.replicas)
+        columns["job"] = [_short_title(row, letters) for row in status.replicas]
         columns["packs"] = [each if each != "0" else "" for each in columns["packs"]]
-    for head, cell in _more_columns(status):
+    for head, cell in more:
         columns[head] = list(map(cell, status.replicas))
     return columns
 
 
-def _short_titles(rows: Sequence[ReplicaStatus]) -> list[str]:
-    """Return the title of each row with the beginning of its id, as many letters as are its own.
+def _letters(ids: Sequence[str]) -> int:
+    """Return how many letters at the beginning of an id are its own.
 
     A command with --job takes such a beginning, too.
     """
-    ids = [row.job for row in rows]
     letters = _SHORT_ID
     while len({each[:letters] for each in ids}) < len(set(ids)):
         letters += 1
-    return [
-        title_of(row).replace(row.job, row.job[:letters])
-        if JOB_ID.match(row.job)
-        else title_of(row)
-        for row in rows
-    ]
+    return letters
 
 
-def _more_columns(status: FleetStatus) -> Iterator[tuple[str, Callable[[ReplicaStatus], str]]]:
-    """Yield the columns that are not always there: the name, and what returns the cell of a row."""
-    if any(row.orphans is not None for row in status.replicas):
+def _short_title(row: ReplicaStatus, letters: int) -> str:
+    title = title_of(row)
+    return title.replace(row.job, row.job[:letters]) if JOB_ID.match(row.job) else title
+
+
+_MoreColumn = tuple[str, Callable[[ReplicaStatus], str]]
+"""A column that is not always there: its name, and what returns the cell of a row."""
+_KEEPS: _MoreColumn = (
+    "keeps",
+    lambda row: "" if row.retention is None else row.retention.retention.short,
+)
+
+
+def _orphan_columns(rows: Sequence[ReplicaStatus]) -> Iterator[_MoreColumn]:
+    if any(row.orphans is not None for row in rows):
         yield "orphans", _orphans
         yield "stored", lambda row: _UNKNOWN if row.stored is None else size(row.stored)
+
+
+def _more_columns(status: FleetStatus) -> Iterator[_MoreColumn]:
+    yield from _orphan_columns(status.replicas)
     if any(row.retention is not None for row in status.replicas):
-        yield "keeps", lambda row: "" if row.retention is None else row.retention.retention.short
+        yield _KEEPS
     if status.kafka is not None:
         yield (
             "kafka behind",
@@ -99,11 +180,13 @@ def _more_lines(status: FleetStatus) -> Iterator[str]:
             len(rows), "is of an earlier life of its job", "are of earlier lives of their jobs"
         )
         which = f"{len(rows)} of {counted(len(status.replicas), 'replica')}"
-        yield f"{which} {are}, {size(bytes_of(rows))}: see cpreplicate forget"
+        names = some([title_of(row) for row in rows])
+        yield f"{which} {are}, {size(bytes_of(rows))}: see cpreplicate forget. {names}"
 
 
-def _json(status: FleetStatus) -> str:
+def _json(found: FleetStatus | StatusReading) -> str:
     """Return the result of `status --output json`."""
+    status = _complete(found)
     return document(
         {
             "max_lag_seconds": status.max_lag,
@@ -119,9 +202,17 @@ def _json(status: FleetStatus) -> str:
     )
 
 
-def _ndjson(status: FleetStatus) -> str:
-    """Return the result of `status --output ndjson`: a document for each replica."""
+def _ndjson(found: FleetStatus | StatusReading) -> str:
+    """Return the result of `status --output ndjson`: a document for each replica.
+
+    Each has the later life of its job, which all replicas are needed for.
+    """
+    status = _complete(found)
     return "\n".join(document(_object(row, status)) for row in status.replicas)
+
+
+def _complete(found: FleetStatus | StatusReading) -> FleetStatus:
+    return found if isinstance(found, FleetStatus) else found.complete
 
 
 def _cells(row: ReplicaStatus, status: FleetStatus) -> tuple[str, ...]:

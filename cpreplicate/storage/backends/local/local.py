@@ -79,7 +79,7 @@ class LocalStorage(RenamingStorage):
     def stat(self, uri: str) -> FileStatus | None:
         path = _path(uri)
         try:
-            return _status(uri, os.stat(path))._replace(is_link=os.path.islink(path))
+            return _status(uri, uris.name(uri), os.stat(path), os.path.islink(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -304,6 +304,8 @@ class LocalStorage(RenamingStorage):
 
 def _path(uri: str) -> str:
     path = uris.local_path(uri)
+    if path.startswith("/") and path.isascii() and "\0" not in path:
+        return path
     try:
         unusable = b"\0" in os.fsencode(path) or not path.startswith("/")
     except UnicodeEncodeError:
@@ -383,27 +385,28 @@ def _make_one(path: str) -> None:
     sync_directory(parent)
 
 
-def _status(uri: str, status: os.stat_result) -> FileStatus:
+def _status(uri: str, name: str, status: os.stat_result, is_link: bool) -> FileStatus:
     mode = status.st_mode
     return FileStatus(
         uri,
-        uris.name(uri),
+        name,
         status.st_size,
         modes.S_ISDIR(mode),
         status.st_mtime,
         modes.S_IMODE(mode),
+        is_link,
     )
 
 
 def _children(uri: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[FileStatus]:
     for entry in entries:
-        # it may be deleted after the listing
-        with contextlib.suppress(FileNotFoundError):
-            leads_nowhere = entry.is_symlink() and not os.path.exists(entry.path)
-            status = _status(
-                uris.join(uri, entry.name), entry.stat(follow_symlinks=not leads_nowhere)
-            )
-            yield status._replace(is_link=entry.is_symlink())
+        try:
+            is_link = entry.is_symlink()
+            leads_somewhere = not is_link or os.path.exists(entry.path)
+            status = entry.stat(follow_symlinks=leads_somewhere)
+        except FileNotFoundError:  # deleted after the listing
+            continue
+        yield _status(uris.join(uri, entry.name), entry.name, status, is_link)
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ def points_below(directory: str) -> list[str]:
 
 def _mount_points() -> frozenset[str] | None:
     try:
-        with open(_MOUNTINFO, "rb") as file:
+        with open(_MOUNTINFO, "rb", buffering=0) as file:
             return mount_points(file.read())
     except OSError:
         return None
