@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from logging.handlers import WatchedFileHandler
+from pathlib import Path
+from stat import S_ISFIFO
 from typing import Any, Literal
 
 from cpreplicate.core import uri
@@ -55,11 +58,19 @@ def configure(settings: LogSettings) -> None:
     stderr.addFilter(lambda record: not hasattr(record, _HIDDEN))
     handlers: list[logging.Handler] = [stderr]
     if settings.file is not None:
+        _refuse_unread(settings.file)
         file = _File(settings.file, encoding="utf-8", errors="backslashreplace")
         file.setLevel(everything)
         file.setFormatter(_FORMATTERS[settings.form or "text"]())
         handlers.append(file)
     _replace_handlers(handlers, everything)
+
+
+def _refuse_unread(path: str) -> None:
+    """Raise `OSError` for a pipe that nobody reads: to open it would wait for a reader."""
+    with suppress(FileNotFoundError):
+        if S_ISFIFO(Path(path).stat().st_mode):
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
 
 
 def is_quiet() -> bool:
@@ -195,17 +206,36 @@ class _Stderr(logging.Handler):
 
 
 class _File(WatchedFileHandler):
-    """Appends to a file, opens it again after logrotate moved it, and ignores a failure.
+    """Appends to a file, opens it again after logrotate moved it, and reports a failure once.
 
     A full disk of the logs must not end a replication.
     """
 
-    def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError):
-            super().emit(record)
+    _error: OSError | None = None  # of the last record
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's name
-        pass
+    def emit(self, record: logging.LogRecord) -> None:
+        before = self._error
+        self._error = None
+        try:
+            super().emit(record)
+        except OSError as error:
+            self._error = error
+        if self._error is not None and before is None:
+            reason = self._error.strerror or self._error
+            write_warning(
+                f"--log-file {self.baseFilename} could not be written: {reason}. The command goes"
+                " on without it"
+            )
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  # logging's name
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            self._error = error
+
+    def close(self) -> None:
+        """Close the file. What it did not take is lost."""
+        with suppress(OSError):
+            super().close()
 
 
 configure(_settings)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from stat import S_ISFIFO
 from typing import NamedTuple, get_args
 
 from prometheus_client import write_to_textfile
@@ -120,6 +121,8 @@ def read(path: str) -> list[Observation]:
     Raises `NotOurs` if it holds anything else, and `OSError`.
     """
     try:
+        if S_ISFIFO(Path(path).stat().st_mode):  # a read would wait for a writer
+            raise NotOurs("it is a pipe")
         text = Path(path).read_text("utf-8")
         samples = [sample for sample in _samples(text) if _is_ours(sample)]
         return _observations(samples)

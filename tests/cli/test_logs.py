@@ -1,6 +1,7 @@
 """Logs of a command: `-q`, `-v`, `--log-file` and `--log-format`, with the real command line."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -120,6 +121,13 @@ def test_a_log_file_that_cannot_be_opened_is_a_usage_error_and_nothing_is_done(d
     assert not (directory / "dcB").exists()
 
 
+def test_a_pipe_that_nobody_reads_is_no_log_file(directory):
+    os.mkfifo(directory / "run.log")
+    done = sync(directory, "--log-file", "run.log")
+    assert done.returncode == 2
+    assert "--log-file run.log cannot be opened for append: No such device" in done.stderr
+
+
 def test_a_log_file_in_a_replica_is_refused_and_nothing_is_done(directory):
     assert sync(directory).returncode == 0
     (replica,) = (directory / "dcB").iterdir()
@@ -165,6 +173,17 @@ def test_a_log_file_that_cannot_be_written_any_more_does_not_end_the_run(tmp_pat
     directory.mkdir()
     log.narrate("found")
     assert (directory / "run.log").read_text().endswith(": found\n")
+
+
+def test_a_log_file_on_a_full_disk_is_reported_once(capsys, logging_to):
+    logging_to(file="/dev/full")
+    log.narrate("first")
+    log.narrate("second")
+    warning = (
+        "cpreplicate: warning: --log-file /dev/full could not be written: No space left on device."
+        " The command goes on without it"
+    )
+    assert sorted(capsys.readouterr().err.splitlines()) == [warning, "first", "second"]
 
 
 def test_a_line_feed_in_a_name_begins_no_line_of_a_log(tmp_path, logging_to):

@@ -132,6 +132,14 @@ def test_an_empty_file_is_replaced(path):
     assert read(str(path))[0].tries == 1
 
 
+def test_a_pipe_is_not_waited_for(path):
+    os.mkfifo(path)
+    warnings: list[str] = []
+    file(path, warn=warnings.append).record([tried()])
+    (warning,) = warnings
+    assert f"{path} holds what cpreplicate did not write (it is a pipe)" in warning
+
+
 def test_a_file_that_cannot_be_written_is_a_warning(tmp_path):
     warnings: list[str] = []
     file(tmp_path / "absent" / "m.prom", warn=warnings.append).record([tried()])

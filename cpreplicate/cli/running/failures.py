@@ -90,7 +90,8 @@ def failed(error: Exception) -> int:
     # a command that only reads, or has not begun, writes nothing else: what is full is stdout
     writes_nothing_else = _stdout.only_reads or not _stdout.has_begun
     if writes_nothing_else and isinstance(error, OSError) and is_full(error):
-        return _ended(unwritten_text(error), UNWRITTEN)
+        is_of_stdout = error.filename is None
+        return _ended(unwritten_text(error) if is_of_stdout else _message(error), UNWRITTEN)
     return _ended(_message(error), exit_code_of(error))
 
 

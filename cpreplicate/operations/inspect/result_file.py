@@ -45,11 +45,17 @@ def try_to_write(path: str) -> None:
 def replacing(path: str) -> Iterator[Path]:
     """Yield the path of a new, empty file, which takes the place of `path` if all goes well.
 
-    A reader finds the former file or the whole new one. Raises `OSError`.
+    A reader finds the former file or the whole new one. Raises `OSError`; that of a write, which
+    names no file, names this one.
     """
-    with _beside(path) as temporary:
-        yield temporary
-        temporary.replace(path)
+    try:
+        with _beside(path) as temporary:
+            yield temporary
+            temporary.replace(path)
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), path) from error
+        raise
 
 
 @contextmanager
