@@ -7,14 +7,17 @@ import re
 import signal
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import pytest
 
+from cpreplicate.core.shard import Shard
 from tests.cli.running.test_services import has, read, running, write
 from tests.support.commandline import printed
 from tests.support.processes import children, stop
 from tests.support.replicas import NEXT
+from tests.support.s3 import side_options
 from tests.support.waiting import wait_until
 
 JOBS = [f"{number:032x}" for number in range(1, 7)]
@@ -28,10 +31,10 @@ def configured(tmp_path):
     for job in JOBS:
         write(tmp_path / "dcA", job, 1)
 
-    def configure(jobs, **defaults):
+    def configure(jobs, target=f"{tmp_path}/dcB", **defaults):
         lines = [f"{name} = {json.dumps(value)}" for name, value in defaults.items()]
         tables = [f'[[job]]\nsource = "{tmp_path}/dcA/{job}"' for job in jobs]
-        head = [f'[defaults]\ntarget = "{tmp_path}/dcB"', *lines]
+        head = [f'[defaults]\ntarget = "{target}"', *lines]
         (tmp_path / "fleet.toml").write_text("\n".join([*head, *tables]) + "\n")
 
     configure(JOBS)
@@ -283,3 +286,37 @@ def test_the_calls_a_second_hold_for_all_workers_together(tmp_path):
         server.shutdown()
     # two limits would let them make all of these in half of the time
     assert asked[calls] - asked[0] > 0.9 * calls / rate
+
+
+@pytest.mark.s3
+def test_the_credentials_of_a_table_reach_the_workers(tmp_path, configured, s3, monkeypatch):
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    bucket = s3.make_bucket(f"workers-{uuid.uuid4().hex}")
+    configured(JOBS, target=f"{bucket}/replicas")
+    with (tmp_path / "fleet.toml").open("a") as file:
+        file.write(f'[storage."{bucket}"]\n')
+        file.writelines(f'{key} = "{value}"\n' for key, value in side_options(s3.endpoint).items())
+    with served(tmp_path) as service:
+        behind = "cpreplicate_replica_checkpoints_behind"
+        wait_until(lambda: [lag for _, lag in metric(service, behind)] == [0] * len(JOBS))
+        assert len(both(service)) == 2
+        assert service.end() == 143
+
+
+@pytest.mark.usefixtures("configured")
+def test_services_on_shards_with_workers_replicate_each_job(tmp_path):
+    for shard in ("1/2", "2/2"):
+        (tmp_path / shard[0]).mkdir()
+        words = ("fleet", "--every", "0.2s", "--processes", "2", "--shard", shard)
+        with running(tmp_path / shard[0], *words, tmp_path / "fleet.toml") as service:
+            own = [job for job in JOBS if job_is_in(shard, job)]
+            wait_until(lambda: all_have(tmp_path, 1, own))  # noqa: B023
+            assert service.end() == 143
+    assert all_have(tmp_path, 1)
+
+
+def job_is_in(shard, job):
+    number, count = map(int, shard.split("/"))
+    return Shard(number, count).has(job)
