@@ -23,7 +23,7 @@ READS = {
 READS |= {"ask", "service_time", "space", "delete_policies", "inside", "carry_out", "as_one"}
 CHANGES = {"put", "publish", "create_exclusive", "take_over", "withdraw", "fence", "move"}
 CHANGES |= {"delete", "rmdir", "abort_uploads", "copy_within", "ignored_conditions"}
-CHANGES |= {"keep_room", "fill_room"}
+CHANGES |= {"keep_room", "fill_room", "begin_join", "write_range", "join", "give_up_join"}
 
 
 def test_each_verb_of_a_storage_reads_or_changes():
@@ -46,6 +46,8 @@ def arguments_of(verb, uri):
         "is_left": lambda *_: True,
         "aside": f"{uri}-3",
         "length": 9,
+        "offset": 0,
+        "receipts": [],
     }
     given |= {"if_scarce": False}
     return [given.get(name, uri) for name in names]

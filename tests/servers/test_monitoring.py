@@ -17,6 +17,7 @@ from cpreplicate.operations.jobs.coverage import Discovered
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.operations.jobs.snapshots import SnapshotCounts
+from cpreplicate.operations.jobs.workers.workers import ProcessCounts
 from cpreplicate.operations.replicas.housekeeping import HousekeepingCounts
 from cpreplicate.output.http import ListenAddress, serve
 from cpreplicate.output.metrics import (
@@ -24,11 +25,13 @@ from cpreplicate.output.metrics import (
     FAMILIES,
     HOUSEKEEPING,
     LOAD_GAUGES,
+    PROCESS_MEMORY,
     SHARDS,
     SNAPSHOT_FAILURES,
     SNAPSHOTS_BEHIND,
     UNMATCHED,
     UNSEEN,
+    WORKER_DEATHS,
     registry_of,
 )
 from tests.deploy import test_alerts, test_alerts_of_jobs
@@ -48,6 +51,7 @@ REPOSITORY = re.findall(r'^Source = "(.+)"$', PROJECT, re.MULTILINE)[0] + "/blob
 METRICS = {
     *(family.name for family in (*FAMILIES, *LOAD_GAUGES, UNSEEN, UNMATCHED, SHARDS)),
     *(each.name for each in (*HOUSEKEEPING, SNAPSHOTS_BEHIND, SNAPSHOT_FAILURES)),
+    *(each.name for each in (PROCESS_MEMORY, WORKER_DEATHS)),
     f"{DURATIONS.name}_bucket",
     "cpreplicate_build_info",
 }
@@ -58,6 +62,7 @@ SERVED: dict[str, Any] = {
     "load": lambda: Load(0, 1, 20),
     "discovered": lambda: Discovered({"http://jm:8081": True}, {"orders": True}),
     "housekeeping": lambda: HousekeepingCounts(1, 1, 1, 1, 1),
+    "processes": lambda: ProcessCounts({"service": 1}, 1),
 }
 """What a service exports beside its jobs."""
 

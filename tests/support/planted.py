@@ -352,12 +352,12 @@ BUGS = (
     _bug(
         "the record follows the commit",
         "step 5: the record of a checkpoint is in place before its `_metadata`",
-        (_PUBLICATION, "Publication.publish", "self._record.appear(check)", "pass"),
+        (_PUBLICATION, "Publication.publish", "self._record.appear()", "pass"),
         (
             _PUBLICATION,
             "Publication.publish",
             "self._publish(check)",
-            "self._publish(check); self._record.appear(check)",
+            "self._publish(check); self._record.appear()",
         ),
         by="death, history",
     ),

@@ -123,7 +123,7 @@ def test_each_command_and_option_that_a_message_or_a_help_text_names_exists(sour
         ("sync A", "no target_root"),
         ("sync A B C", "unexpected 'C'"),
         ("sync A B --paths relativ", "is not one of"),
-        ("sync A B --keep 0", "is not in the range"),
+        ("sync A B --keep 0", "expected a whole number, 1 or more"),
         ("watch A B --interval soon", "expected a time"),
         ("watch A B --shard 3/2", "expected NUMBER/COUNT"),
         ("sweep A --max-delete many", "expected a number"),

@@ -130,9 +130,8 @@ class HdfsClientStorage(RenamingStorage):
             self.concat(first, others)
             status = self.stat(first)
             if status is None or status.length != length:
-                raise OSError(
-                    errno.EIO, f"the ranges that were joined have not {length} bytes", first
-                )
+                reason = f"the ranges that were joined have not {counted(length, 'byte')}"
+                raise OSError(errno.EIO, reason, first)
             if attributes is not None:
                 self.set_attributes(first, attributes)
             self._let_appear(first, uri)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from cpreplicate.core import uri as uris
+from cpreplicate.core.sizes import counted
 from cpreplicate.errors import Refused, TargetGone, UsageError, is_full
 from cpreplicate.storage.backends.local import filesystem, mounts
 from cpreplicate.storage.backends.local.filesystem import named, sync_directory
@@ -155,7 +156,7 @@ class LocalStorage(RenamingStorage):
             with open(path, "rb") as file:  # for which a client of NFS asks the server anew
                 written = os.fstat(file.fileno()).st_size
             if written != length:
-                raise OSError(errno.EIO, f"{written} of {length} bytes are there", path)
+                raise OSError(errno.EIO, f"it has {written} of {counted(length, 'byte')}", path)
             if attributes is not None:
                 self.set_attributes(joint, attributes)
         self._let_appear(joint, uri)
