@@ -25,9 +25,9 @@ Rows: TypeAlias = Numbers | slice
 """Some rows of a column: indexes, a flag for each row, or a slice."""
 
 _TEXT = pa.large_string()
-# Rows up to which plain Python beats columns: a call into Arrow costs as much as a hundred texts
+# Rows up to which plain Python beats columns: a call into Arrow costs as much as some hundred texts
 # in Python, and most checkpoints of a standby have few files. Both ways have the same results.
-FEW = 100
+FEW = 200
 _plain_bytes = re.compile(uri.PLAIN_NAME.encode()).fullmatch
 _NOTHING_BETWEEN = pa.scalar("", _TEXT)
 _SLASH = ord("/")
