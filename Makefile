@@ -203,7 +203,7 @@ soak: setup maven ## a fleet for 30 minutes, or MINUTES=, while jobs come and go
 bench-status: setup ## status and list of 1,000 replicas, at most 0.5 and 0.4 ms of CPU each
 	$(BIN)/python scripts/bench_status.py
 
-bench-promote: setup ## promote --all of 1,000 replicas, at most 90 ms of CPU each, and back
+bench-promote: setup ## promote --all of 1,000 replicas, at most 30 ms of CPU each, and back
 	$(BIN)/python scripts/bench_promote.py
 
 bench-switch: setup maven ## the standstill of a job that moves over an emulated link, against DistCp

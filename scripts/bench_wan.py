@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import functools
 import socket
+import statistics
 import sys
 import tempfile
 import time
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from scripts.bench import raw, trees
+from scripts.bench import raw, standby, trees
 from scripts.bench.clusters import NAMED, BenchCluster, FarCluster
 from scripts.bench.link import ADDRESSES, Link
 from scripts.bench.measured import Took, end_tidily, run, wait_until_quiet
@@ -34,6 +35,7 @@ _BIN = Path(sys.executable).parent
 _SECONDS = 900
 _ROUND_TRIP = 0.04
 _MIB, _MBIT = 1 << 20, 1e6
+_STANDBY = 1.3  # seconds of a standby's small checkpoint
 _STREAMS = 8  # of the line's own measurement
 _LEAST = {"large": 0.9, "small": 0.7}  # of the line: what was promised
 # with packs, small files: of what plain connections carry, at each rate
@@ -158,6 +160,11 @@ class Bench:
             yield Row(case, competitor.name, took.seconds, took)
         trees.remove(source)
 
+    def standby(self, count: int) -> list[float]:
+        """Return the seconds of each sync of a small checkpoint."""
+        wait_until_quiet(self._patience)
+        return standby.seconds(f"{self._near.uri}/standby", f"{self._far.uri}/standby", count)
+
     def _plain(self, size: int) -> float:
         """Seconds for so many bytes."""
         with self._link.inside(1):
@@ -244,6 +251,16 @@ def _row(row: Row, line: Row) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def show_standby(took: list[float]) -> None:
+    """Print what small checkpoints took, and whether that was promised."""
+    middle = statistics.median(took)
+    met = "met" if middle <= _STANDBY else "**not met**"
+    each = ", ".join(f"{seconds:.2f}" for seconds in took)
+    print(
+        f"a standby's small checkpoint: {each} s; median {middle:.2f} s, at most {_STANDBY} {met}"
+    )
+
+
 def show_targets(rows: list[Row]) -> None:
     """What was promised."""
     ours = {each.name: each for each in COMPETITORS.values() if each.ours}
@@ -314,6 +331,13 @@ def arguments() -> argparse.Namespace:
         default=",".join(COMPETITORS),
         help="which competitors, separated by commas; default: %(default)s",
     )
+    parser.add_argument(
+        "--standby",
+        type=int,
+        default=0,
+        metavar="SYNCS",
+        help="instead: so many small checkpoints of a standby, by a process that is warm",
+    )
     parser.add_argument("--rounds", type=int, default=1, help="default: %(default)s")
     parser.add_argument(
         "--patience",
@@ -333,6 +357,9 @@ def main() -> None:
     cases = [every_case[name] for name in _chosen(options.rows, every_case)]
     chosen = [COMPETITORS[name] for name in _chosen(options.only, COMPETITORS)]
     with bench(options.patience) as ready:
+        if options.standby:
+            show_standby(ready.standby(options.standby))
+            return
         rows = show(row for case in cases for row in ready.case(case, chosen, options.rounds))
     show_targets(rows)
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
+from typing import cast
 
 from cpreplicate.storage import Storage
 from cpreplicate.storage.base import Content
@@ -43,6 +44,7 @@ class PendingPut:
         self._check: Callable[[], None] = _no_check
         self._is_cancelled = False
         self._may_appear = threading.Event()
+        self._waiting, self._error = threading.Lock(), cast(BaseException | None, None)
         self._putting = _in_thread(self._put) if storage.closes_slowly else None
 
     def appear(self, check: Callable[[], None] = _no_check) -> None:
@@ -55,8 +57,29 @@ class PendingPut:
         if self._putting is None:
             self._put()
         else:
+            self.wait_until_there()
+
+    def let_appear(self) -> None:
+        """Let the file appear as soon as it is written; return at once if it is in a thread.
+
+        What else relies on the file calls `wait_until_there`.
+        """
+        if self._putting is None:
+            self.appear()
+        self._may_appear.set()
+
+    def wait_until_there(self) -> None:
+        """Wait until the file has appeared; raise what the storage raised, to each that waits."""
+        if self._putting is None:
+            return
+        with self._waiting:
             self._putting.wait()
-            self._putting.result()
+            try:
+                self._putting.result()
+            except BaseException as error:  # noqa: BLE001  # raised below, also for others
+                self._error = error
+        if self._error is not None:
+            raise self._error
 
     def __enter__(self) -> PendingPut:
         return self

@@ -7,6 +7,7 @@ import functools
 import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import BinaryIO, NamedTuple
 
 from cpreplicate.core.sizes import counted
@@ -29,6 +30,24 @@ _MOST_COPIED_WITHIN = 5 << 30  # bytes that S3 copies by one request
 def _ignore(_count: int) -> None:
     """Report nothing. Raise if the work of this thread was cancelled."""
     go_on()
+
+
+_APPEARING: ContextVar[Callable[[], None] | None] = ContextVar("appearing", default=None)
+
+
+@contextlib.contextmanager
+def appearing_after(check: Callable[[], None] | None) -> Iterator[None]:
+    """While the block runs, call `check` before a copy of its context appears; it may raise."""
+    token = _APPEARING.set(check)
+    try:
+        yield
+    finally:
+        _APPEARING.reset(token)
+
+
+def before_appearing() -> Callable[[], None] | None:
+    """Return what is called before a copy of this context appears, None for nothing."""
+    return _APPEARING.get()
 
 
 class Checksum(NamedTuple):
@@ -144,6 +163,8 @@ def _copied(
                 f"{source} has {counted(length, 'byte')}, the checkpoint needs {extent}"
             )
         crc.moved(0)
+        if (appear := before_appearing()) is not None:
+            appear()
         if check is not None:
             check()
 

@@ -6,7 +6,7 @@ Nothing is written or deleted through a symbolic link, and only while the lease 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from cpreplicate.core import uri
@@ -23,12 +23,14 @@ from cpreplicate.protocol.journal import JournalRow, JournalWriter
 from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.manifest import Manifest
+from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.runners import Copy, Delete, EngineLost, Outcome, Runner, Wanted, dropping
 from cpreplicate.runners.base import Done
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sides
+from cpreplicate.storage.transfer import appearing_after
 
 FILES_PER_CHECK = 20_000  # files that are deleted between two checks of the lease
 _SHOWN = 5  # names in a message; the rest are counted
@@ -79,6 +81,11 @@ class Change:
     runner: Runner
 
     @lazy
+    def _part(self) -> PendingPut | None:
+        """The part of the journal that is on its way, None once it is there."""
+        return None
+
+    @lazy
     def _proved(self) -> dict[str, LedgerEntry]:
         return {}
 
@@ -109,22 +116,44 @@ class Change:
         paths: Sequence[str],
         left: Collection[str] = (),
         claim: Callable[[], object] = lambda: None,
+        is_beside: bool = False,
     ) -> Iterator[None]:
         """Record that the block may write or delete these paths, and what it completes.
 
         `left` are other paths that runs which died wrote, or were about to. What is recorded of
         them, and of files of other programs that were proved to be equal, is kept. `claim` is
         called while that is written, and before it appears. Journals of runs that died are removed
-        then: what they list is among the paths, and in this journal.
+        then: what they list is among the paths, and in this journal. `is_beside`: the block only
+        copies files from the source before it calls `recorded`. Where a close is slow, they are
+        written beside the record then, and wait for it before they appear.
         """
         left = sorted(left)
         known = self.ledger.journal_rows([*left, *self._proved])
-        if paths or left or known:
-            with self.journal.planning([*paths, *left], known) as part:
+        is_beside = is_beside and not (left or self.runner.is_elsewhere or self.ledger.journals)
+        with ExitStack() as resources:
+            if paths or left or known:
+                part = self.journal.planning([*paths, *left], known)
+                resources.enter_context(part)
                 claim()
-                part.appear()
-        else:
-            claim()
+                part.let_appear()
+                self._part = part
+                if not is_beside:
+                    self.recorded()
+            else:
+                claim()
+            with self._taking_over():
+                yield
+                self.recorded()
+
+    def recorded(self) -> None:
+        """Wait until it is recorded what this change may write. Raise if it cannot be."""
+        if self._part is not None:
+            self._part.wait_until_there()
+            self._part = None
+
+    @contextmanager
+    def _taking_over(self) -> Iterator[None]:
+        """Replace the journals of runs that died by this one, and go on with it in the block."""
         self.lease.keep_room()  # it is a replica now
         if self.ledger.journals:
             self.abort_uploads()
@@ -166,8 +195,11 @@ class Change:
             self._record(outcome)
             done(outcome)
 
-        with dropping(wanted):
-            return self.runner.run(tasks, done=record)
+        wait = None if self._part is None else self._part.wait_until_there
+        with dropping(wanted), appearing_after(wait):
+            outcomes = self.runner.run(tasks, done=record)
+        self.recorded()  # if it failed, that is why copies did
+        return outcomes
 
     def _record(self, outcome: Outcome) -> None:
         path = uri.below(outcome.target, self.replica.root)
@@ -199,6 +231,7 @@ class Change:
         `EngineLost` once executors do not answer. As these may still delete, the lease then stays
         until it expires.
         """
+        self.recorded()
         moves = targets if isinstance(targets, Mapping) else {}
         failed: list[str] = []
         waiting = list(targets)

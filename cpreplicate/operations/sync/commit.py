@@ -12,7 +12,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.ledger import LedgerEntry, LedgerTable, MemberTable, Prefix, PrefixTable
 from cpreplicate.core.path_columns import chosen, rows_of, texts, without
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.plan import Plan
+from cpreplicate.core.plan import Plan, total
 from cpreplicate.core.reuse import ids_of_earlier_jobs
 from cpreplicate.core.tables import Lengths
 from cpreplicate.operations.sync.copy import Executed
@@ -27,7 +27,7 @@ from cpreplicate.protocol.point_summary import Fresh, NewSummary, Point, Summary
 from cpreplicate.protocol.publication import Publication
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.retention_record import record_retention
-from cpreplicate.storage.base import Content
+from cpreplicate.storage.base import RANGE, Content
 
 _HELD_IN_MEMORY = 64 << 20  # bytes of a rewritten `_metadata`
 
@@ -48,6 +48,7 @@ class Committing:
     def publish(self, executed: Executed) -> manifest.Manifest:
         """Commit the checkpoint, and return its manifest."""
         work, change = self.work, self.work.change
+        change.recorded()
         commit = self._early or self._publication(executed.members)
         current = change.state.metadata_of(work.plan.checkpoint)
         digest = commit.digest if commit is not None else current
@@ -143,7 +144,11 @@ def claiming(work: Work) -> Iterator[None]:
     change, plan = work.change, work.plan
     work.replica.keep_unfinished()
     paths = list(_changed_paths(plan, change.journal.pack_stem))
-    with change.recording(paths, work.left_over(plan.members), lambda: claim(work)):
+    left = work.left_over(plan.members)
+    is_new = change.state.marker is None
+    is_plain = not (is_new or plan.packed or plan.repacks or plan.reused)
+    is_beside = is_plain and total(plan.copies) < RANGE  # no copy is split into ranges
+    with change.recording(paths, left, lambda: claim(work), is_beside):
         yield
 
 
@@ -160,6 +165,7 @@ def record_turn(work: Work, former: Work) -> None:
     paths = dict.fromkeys(_changed_paths(work.plan, stem))
     for path in _changed_paths(former.plan, stem):
         paths.pop(path, None)
+    work.change.recorded()
     if paths:
         work.change.journal.plan(list(paths))
 

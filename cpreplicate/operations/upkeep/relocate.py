@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from cpreplicate.core import restore, uri
 from cpreplicate.core.closure import Closure, closure
+from cpreplicate.core.lazy import lazy
 from cpreplicate.core.metadata import PathRewriter, rewrite
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.packs import is_pack
@@ -52,6 +53,7 @@ from cpreplicate.storage.base import Content
 from cpreplicate.storage.streams.resuming import resuming
 
 _PIECE = 4 << 20  # bytes
+_HELD_IN_MEMORY = 1 << 20  # bytes of a rewritten `_metadata`: there may be many
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,19 @@ class _Work:
         data = self.file.in_memory
         return None if data is None else digest_of([data])
 
-    def rewritten(self) -> Iterator[bytes]:
+    def rewritten(self) -> Iterable[bytes]:
+        """Return the new bytes, which are computed once unless they are many.
+
+        They are compared, digested, written and read back, so that is asked five times.
+        """
+        is_small = self.file.metadata.length <= _HELD_IN_MEMORY
+        return self._held if is_small else self._rewriting()
+
+    @lazy
+    def _held(self) -> Sequence[bytes]:
+        return list(self._rewriting())
+
+    def _rewriting(self) -> Iterator[bytes]:
         mode = self.spelling.mode
         rewriter: PathRewriter = PathSpeller(self.closure, self.layout, self.root, mode)
         if self.packed is not None:
