@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, TypeAlias
 
-from cpreplicate.errors import CpreplicateError, UsageError
+from cpreplicate.errors import CpreplicateError, UsageError, described
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.storage import DamagedFile, DamagedPart, ShortSource, SourceMissing, Unreachable
 from cpreplicate.storage.transfer import before_appearing
@@ -272,12 +272,13 @@ class EngineLost(Unreachable):
 
 def failed(task: Task, error: Exception, seconds: float) -> Outcome:
     """Return the outcome of a task that ended by an error of its file or of its storage."""
+    text = described(error) if isinstance(error, OSError) else str(error)
     return Outcome(
         task.target,
         0,
         None,
         seconds,
-        " ".join(f"{type(error).__name__}: {error}".split()),
+        " ".join(f"{type(error).__name__}: {text}".split()),
         missing=isinstance(error, SourceMissing),
         late=isinstance(error, Late),
         short=isinstance(error, ShortSource),

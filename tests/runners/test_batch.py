@@ -139,7 +139,7 @@ def test_an_error_is_one_line_and_spares_the_other_files(memory):
     with serving("memory", faulty):
         actions = [Copy(SOURCE, TARGET, 9), Copy(SOURCE, TARGET + "2", 9), Delete("memory:/none")]
         failed, copied, deleted = perform(actions, Sides())
-    assert failed.error == f"OSError: [Errno {errno.EIO}] first line second line"
+    assert failed.error == "OSError: first line second line"
     assert (copied.error, copied.bytes) == (None, 9)
     assert (deleted.error, deleted.bytes, deleted.missing) == (None, 0, False)
 

@@ -55,6 +55,12 @@ def test_each_command_of_a_page_is_parsed(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_command_of_a_page_has_a_placeholder_that_a_shell_takes_for_a_redirection(page):
+    commands = documented.commands_in_blocks(page.read_text())
+    assert [word for words in commands for word in words if re.search(r"<[\w -]+>", word)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_each_option_that_a_page_names_exists(page):
     named = documented.inline_options(page.read_text())
     assert named - documented.every_option() <= OF_OTHERS.get(name(page), set())

@@ -85,7 +85,7 @@ def _delete_old(work: Work, unused_packs: Sequence[str], abandoned: Abandoned) -
         left = f"{committed}. Old checkpoints and their files were left as they are"
         return CleanedUp(warnings=(f"{described(error)}. {left}",))
     except OSError as error:
-        left = "The old checkpoints were left as they are. The next run deletes them"
+        left = "The old checkpoints were left as they are. Fix that: the next run deletes them"
         return CleanedUp(warnings=(f"{described(error)}. {left}",))
 
 

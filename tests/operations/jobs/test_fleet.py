@@ -322,7 +322,10 @@ BOTH = 'source = "/a"\ntarget = "/b"\n'
             f"[[job]]\n{BOTH}lock-wait = 1\nlock_wait = 2\n",
             ":5: 'lock-wait' and 'lock_wait' in [[job]] are one key",
         ),
-        (f"[[job]]\n{BOTH}keep = 0\n", ":4: 'keep' in [[job]]: 0 is not in the range x>=1"),
+        (
+            f"[[job]]\n{BOTH}keep = 0\n",
+            ":4: 'keep' in [[job]]: 0: expected a whole number, 1 or more",
+        ),
         ("[[job]\n", ":1: Expected ']]'"),
         (
             f"[[jobs]]\n{BOTH}",
