@@ -7,7 +7,7 @@ delete do not pass through here; they look at the lease's time themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from operator import methodcaller
 
@@ -53,6 +53,15 @@ class HeldReplica(Replica):
         self._is_alone = True
         removed = [self._remove_unfinished(listed) for listed in self._listed.values()]
         return all(removed)
+
+    def remove_unfinished(self, directories: Iterable[str]) -> None:
+        """Remove the unfinished files of other runs in these directories, too.
+
+        To be called before `keep_unfinished`.
+        """
+        for directory in directories:
+            if directory not in self._listed:  # else they are removed already
+                self._listing(directory)
 
     def keep_unfinished(self) -> None:
         """Remove no more unfinished files: from now on they may be this run's own."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cpreplicate.errors import CpreplicateError
+from cpreplicate.errors import CpreplicateError, described
 from cpreplicate.runners.base import Done
 from cpreplicate.runners.batching import BATCHES_A_SLOT
 from cpreplicate.runners.copy_rows import Indexes, WithRanges, sizes_of
@@ -184,7 +184,7 @@ class _File:
             _log.warning(
                 "%s is copied again as a whole: its ranges cannot be joined. %s",
                 self.copy.target,
-                error,
+                described(error),
             )
             return None
         seconds = sum(each.seconds for each in outcomes)

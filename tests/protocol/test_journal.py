@@ -108,7 +108,7 @@ def test_a_copy_that_was_interrupted_is_resumed_and_the_journal_goes_with_the_co
     assert verify(f"file:{tmp_path}/dcB/{JOB}", None, ALL, lambda _line: None, Side()).restorable
 
 
-def test_what_a_superseded_run_copied_stays_recorded_until_it_is_swept(tmp_path):
+def test_what_a_superseded_run_copied_stays_recorded_until_it_is_deleted(tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     interrupted(tmp_path, 1, "/shared/h")
     write_checkpoint(tmp_path / "dcA", 2, NEXT)
@@ -117,6 +117,7 @@ def test_what_a_superseded_run_copied_stays_recorded_until_it_is_swept(tmp_path)
             f"file:{tmp_path}/dcA/{JOB}",
             f"file:{tmp_path}/dcB",
             execution=ExecutionOptions(runner="inline"),
+            async_deletes=True,
         ),
         lambda _line: None,
     )
@@ -178,10 +179,20 @@ def test_what_only_the_manifest_of_a_dropped_checkpoint_names_stays_recorded(tmp
     assert recorded(replica) >= {path for path in FILES if path in NEXT}
 
 
+def test_files_whose_deletes_were_put_off_go_with_the_next_sync_that_deletes(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    synced(tmp_path, {2: NEXT}, async_deletes=True)
+    orphans = {path for path in FILES if path not in NEXT}
+    assert all((replica / path).exists() for path in orphans)
+    synced(tmp_path, {3: {"shared/z": 50, "chk-3/x": 20}})
+    assert not any((replica / path).exists() for path in orphans)
+    assert not journal.names(each.name for each in (replica / ".cpreplicate").iterdir())
+
+
 def test_files_whose_deletes_were_put_off_stay_recorded_until_they_are_swept(tmp_path):
     replica = synced(tmp_path, {1: FILES})
     synced(tmp_path, {2: NEXT}, async_deletes=True)
-    synced(tmp_path, {3: {"shared/z": 50, "chk-3/x": 20}})
+    synced(tmp_path, {3: {"shared/z": 50, "chk-3/x": 20}}, async_deletes=True)
     orphans = {path for path in FILES if path not in NEXT}
     assert all((replica / path).exists() for path in orphans)
     assert recorded(replica) >= orphans

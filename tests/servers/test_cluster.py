@@ -9,6 +9,7 @@ import contextlib
 import functools
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -161,6 +162,45 @@ def test_a_killed_driver_leaves_no_executor_at_work_and_running_again_completes(
     with started("sync", tmp_path / "dcA" / JOB, tmp_path / "dcB", "--runner", "inline") as again:
         assert again.ended() == 0, again.messages()
     assert_replicated(tmp_path, FILES)
+
+
+@more_slowly_if_it_ends_first
+def test_what_executors_of_a_killed_driver_have_written_goes_with_the_next_syncs(
+    cluster, copying, tmp_path
+):
+    """They stand still when it is killed, and go on after another run has committed."""
+    sync = copying.start(tmp_path, FILES, 0, *copying.very_slowly, "--pack", "on")
+    while_it_runs(sync, lambda: unfinished(tmp_path))
+    with contextlib.ExitStack() as standstill:
+        for worker in cluster.workers:
+            standstill.enter_context(cluster.paused(worker))
+        assert sync.kill()
+        shutil.rmtree(tmp_path / "dcA" / JOB / "chk-1")
+        replicate_next(tmp_path, 2)
+        assert unfinished(tmp_path) == []
+    wait_until(lambda: not at_work(cluster), pause=PAUSE)
+    replicate_next(tmp_path, 3)
+    kept = [name for name in names(tmp_path / "dcB" / JOB) if name[0] != "."]
+    assert sorted(kept) == ["chk-3/_metadata", "shared/next-3"]
+    assert not list((tmp_path / "dcB" / JOB / ".cpreplicate").glob("copied-*"))
+
+
+def replicate_next(tmp_path, number):
+    """Replicate a checkpoint that has nothing of the former ones."""
+    checkpoint = write_checkpoint(tmp_path / "dcA", number, {f"shared/next-{number}": 1000})
+    with started("sync", checkpoint, tmp_path / "dcB", "--runner", "inline") as sync:
+        assert sync.ended() == 0, sync.messages()
+    assert checker.faults(tmp_path / "dcB" / JOB) == []
+
+
+def names(directory):
+    return [str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()]
+
+
+def unfinished(tmp_path):
+    """The files of the replica that are not whole, but for those of the protocol."""
+    found = [name for name in names(tmp_path / "dcB" / JOB) if "/.cpreplicate-tmp-" in name]
+    return [name for name in found if not name.startswith(".cpreplicate/")]
 
 
 @more_slowly_if_it_ends_first

@@ -81,6 +81,25 @@ def test_the_next_sync_aborts_what_a_killed_one_left_and_nothing_else(
 
 
 @pytest.mark.rest
+def test_the_next_sync_aborts_the_upload_of_a_file_that_executors_copied_as_ranges(
+    target: Target, tmp_path: Path
+) -> None:
+    source = write_checkpoint(tmp_path / "dcA", 1, {**LARGE, "shared/large": 300 << 20})
+    with FaultyProxy(target.endpoint) as proxy:
+        proxy.slow_down(sys.maxsize, only="partNumber=10")  # of the second range
+        words = ("sync", source, target.root, *target.conf(proxy.endpoint), "--progress", "none")
+        spark = ("--runner", "spark", "--master", "local[2]", "--retry-for", "1h")
+        with started(*words, *spark) as run:
+            wait_until(lambda: any("partNumber=10" in each for each in proxy.requests), "its part")
+            assert run.kill()
+    assert target.uploads() == ["shared/large"]
+    source = write_checkpoint(tmp_path / "dcA", 2, AFTER)
+    done = printed("sync", source, target.root, *target.conf(), *WORDS, "--lock-wait", "10m")
+    assert done.returncode == 0, done.stderr
+    assert target.uploads() == []
+
+
+@pytest.mark.rest
 def test_an_upload_of_a_metadata_that_was_adopted_is_another_programs(
     target: Target, tmp_path: Path
 ) -> None:

@@ -5,10 +5,15 @@ Nothing that fails here is an error: the checkpoint is committed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from cpreplicate.core.path_columns import texts, without
+import numpy as np
+
+from cpreplicate.core import uri
+from cpreplicate.core.ledger import MemberTable
+from cpreplicate.core.packs import is_written
+from cpreplicate.core.path_columns import chosen, texts, without
 from cpreplicate.core.sizes import counted
 from cpreplicate.errors import LeaseHeld, Refused, TargetGone, described
 from cpreplicate.operations.change.change import orphaned
@@ -17,7 +22,7 @@ from cpreplicate.operations.sync.plan.work import Work
 from cpreplicate.protocol import needed, publication, replica_state
 from cpreplicate.protocol.lease import JUST_CHECKED
 from cpreplicate.protocol.manifest import Manifest
-from cpreplicate.protocol.replica import ASKED
+from cpreplicate.protocol.replica import ASKED, Replica
 from cpreplicate.runners import EngineLost
 
 
@@ -44,29 +49,62 @@ def clean_up(work: Work, executed: Executed, listed: Manifest, abandoned: Abando
 
     Then remove the journal, if the manifest `listed` and those of other checkpoints replace it.
     """
-    cleaned = _delete_old(work, executed.unused_packs, abandoned)
+    left = work.left_over(executed.members)
+    cleaned = _delete_old(work, executed, abandoned, left)
     if cleaned.undeleted or cleaned.warnings:
         return cleaned
-    return _end_journal(work, executed, listed)
+    return _end_journal(work, listed, left)
 
 
-def _unneeded(work: Work, files: Sequence[str]) -> list[str]:
-    """Return those of these files that no checkpoint needs that stays in the directory."""
+def _unneeded(work: Work, files: Sequence[str], is_proven: bool = False) -> list[str]:
+    """Return those of these files that no checkpoint needs that stays in the directory.
+
+    `is_proven`: no summary counts for that, and every checkpoint is read.
+    """
     if not files:
         return []
-    gone = {*work.plan.dropped, work.plan.checkpoint}
-    stays = needed.needed(work.replica, work.change.state, gone)
+    gone, state = {*work.plan.dropped, work.plan.checkpoint}, work.change.state
+    if is_proven and state.summarised:
+        state = replica_state.examine(Replica(work.replica.root, work.replica.side))
+    stays = needed.needed(work.replica, state, gone)
     unneeded: list[str] = without(texts(files), stays).to_pylist()
     return unneeded
 
 
-def _delete_old(work: Work, unused_packs: Sequence[str], abandoned: Abandoned) -> CleanedUp:
+def _of_dead_runs(work: Work, members: MemberTable, left: Collection[str]) -> list[str]:
+    """Return those of the paths that runs which died left that may be deleted.
+
+    No checkpoint needs the files, and they are proven to be cpreplicate's: a record lists each as
+    complete with the length that it has, or it is a pack whose name begins as those of such a run.
+    This run holds the lease, so the others are over. An executor that still works for one of them
+    may write such a file again, which is an orphan then. Where there are many points, a service
+    leaves them to its sweeps: what it has put off itself is among them after each of its syncs.
+    """
+    if not left or (work.request.async_deletes and work.change.state.summarised):
+        return []
+    present = work.replica.present(uri.directories(left))
+    is_left = [is_written(path, left) for path in present.paths.to_pylist()]
+    found = present.take(np.array(is_left, np.bool_))
+    proven = chosen(found.paths, work.change.ledger.are_proven(found))
+    return _unneeded(work, work.unnamed(proven, members).to_pylist(), is_proven=True)
+
+
+def _delete_old(
+    work: Work, executed: Executed, abandoned: Abandoned, left: Collection[str]
+) -> CleanedUp:
     change, plan = work.change, work.plan
     committed = f"{plan.checkpoint} was committed before that"
-    targets = [*(action.target for action in plan.deletes), *unused_packs]
+    targets = [*(action.target for action in plan.deletes), *executed.unused_packs]
     try:
         change.lease.check(JUST_CHECKED)  # it was before the commit
         targets += _unneeded(work, abandoned.files)
+        of_dead_runs = _of_dead_runs(work, executed.members, left)
+        if of_dead_runs:
+            count = counted(len(of_dead_runs), "file")
+            change.notify(
+                f"deleting {count} that runs which died had written for other checkpoints"
+            )
+        targets = list(dict.fromkeys([*targets, *of_dead_runs]))
         _ask(work, bool(targets))
         if targets or plan.dropped:
             needed.refuse_later(change.replica, change.state, {*plan.dropped, plan.checkpoint})
@@ -79,14 +117,14 @@ def _delete_old(work: Work, unused_packs: Sequence[str], abandoned: Abandoned) -
             return CleanedUp(tuple(targets))
         return CleanedUp(warnings=_delete(work, targets, abandoned.checkpoints))
     except (LeaseHeld, TargetGone, EngineLost) as error:
-        left = f"{committed}. Files that were to be deleted are left to `sweep`"
-        return CleanedUp((), (f"{described(error)}. {left}",), isinstance(error, LeaseHeld))
+        why = f"{committed}. Files that were to be deleted are left to `sweep`"
+        return CleanedUp((), (f"{described(error)}. {why}",), isinstance(error, LeaseHeld))
     except Refused as error:
-        left = f"{committed}. Old checkpoints and their files were left as they are"
-        return CleanedUp(warnings=(f"{described(error)}. {left}",))
+        why = f"{committed}. Old checkpoints and their files were left as they are"
+        return CleanedUp(warnings=(f"{described(error)}. {why}",))
     except OSError as error:
-        left = "The old checkpoints were left as they are. Fix that: the next run deletes them"
-        return CleanedUp(warnings=(f"{described(error)}. {left}",))
+        why = "The old checkpoints were left as they are. Fix that: the next run deletes them"
+        return CleanedUp(warnings=(f"{described(error)}. {why}",))
 
 
 def _ask(work: Work, deletes: bool) -> None:
@@ -112,7 +150,7 @@ def _delete(work: Work, targets: Sequence[str], left: Sequence[str]) -> tuple[st
     return (orphaned(failed),)
 
 
-def _end_journal(work: Work, executed: Executed, listed: Manifest) -> CleanedUp:
+def _end_journal(work: Work, listed: Manifest, left: Collection[str]) -> CleanedUp:
     """Remove the journal, unless runs that died left files that only it lists.
 
     If these files cannot be listed, that is a warning, and the journal stays.
@@ -120,7 +158,7 @@ def _end_journal(work: Work, executed: Executed, listed: Manifest) -> CleanedUp:
     change = work.change
     try:
         manifests = [listed, *change.described(work.kept_beside())]
-        change.end(work.left_over(executed.members), manifests)
+        change.end(left, manifests)
     except (LeaseHeld, TargetGone, OSError, Refused) as error:
         warning = (
             f"{described(error)}. {work.plan.checkpoint} was committed before that. Files of"

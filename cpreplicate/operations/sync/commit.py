@@ -142,9 +142,10 @@ def _fresh(work: Work, name: str) -> Fresh | None:
 def claiming(work: Work) -> Iterator[None]:
     """Claim the directory and record what is about to change, before anything is changed."""
     change, plan = work.change, work.plan
+    left = work.left_over(plan.members)
+    work.replica.remove_unfinished(uri.directories(left))
     work.replica.keep_unfinished()
     paths = list(_changed_paths(plan, change.journal.pack_stem))
-    left = work.left_over(plan.members)
     is_new = change.state.marker is None
     is_plain = not (is_new or plan.packed or plan.repacks or plan.reused)
     is_beside = is_plain and total(plan.copies) < RANGE  # no copy is split into ranges

@@ -40,7 +40,7 @@ class Backlog:
         """Add the deletes that a sync put off."""
         self.replica = report.plan.replica
         if report.undeleted:
-            self.targets += report.undeleted
+            self.targets = list(dict.fromkeys([*self.targets, *report.undeleted]))
             self.dropped += report.plan.dropped
             self.lengths.update({each.target: each.bytes for each in report.plan.deletes})
 

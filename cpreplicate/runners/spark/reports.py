@@ -5,11 +5,12 @@ A later attempt at a batch leaves out what is finished.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from cpreplicate.runners.base import Done
 from cpreplicate.runners.progress import Progress
@@ -20,6 +21,11 @@ from cpreplicate.storage import Transient
 from cpreplicate.storage.rpc import Answers, RpcAddress, RpcClient
 
 _SECONDS = 1.0  # between two reports of a task
+# Seconds after which a driver that no longer answers is taken for dead: before another host takes
+# its lease over, which is 120 s after the last heartbeat. It may only have been paused.
+_SILENT = 60.0
+# Seconds after which it is if nobody listens at its port: another run may begin on its host at once
+_REFUSED = 5.0
 
 
 class ProgressReports:
@@ -128,16 +134,28 @@ def _amount(outcomes: Collection[Outcome]) -> tuple[int, int]:
 class Reporter(Watcher):
     """The sender of a task's progress reports.
 
-    If the driver cannot be reached, nothing is sent: the task's result contains all outcomes.
+    If the driver cannot be reached at all, nothing is sent: the task's result contains all
+    outcomes. If it answered at first and then does not for `silent` seconds, the task is cancelled:
+    the run is over, and another one may work on the replica. After `refused` seconds that is so if
+    nobody listens at its port.
     """
 
-    def __init__(self, address: RpcAddress, key: str, attempt: int) -> None:
+    def __init__(
+        self,
+        address: RpcAddress,
+        key: str,
+        attempt: int,
+        silent: float = _SILENT,
+        refused: float = _REFUSED,
+    ) -> None:
         super().__init__()
         self._client: RpcClient | None = _client(address)
         self._key, self._attempt = key, attempt
         self._lock = threading.Lock()
         self._moved, self._outcomes = 0, list[IndexedOutcome]()
         self._dropped: frozenset[int] | None = frozenset()
+        self._silent, self._refused = silent, refused
+        self._asked_since, self._patience = math.inf, silent
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._send_reports, name="reports", daemon=True)
         self.indexes: Sequence[int] = ()
@@ -159,6 +177,7 @@ class Reporter(Watcher):
     def moved(self, count: int) -> None:
         with self._lock:
             self._moved += count
+        self._end_without_driver()
         super().moved(count)
 
     def is_wanted(self, index: int) -> bool:
@@ -170,6 +189,8 @@ class Reporter(Watcher):
 
     def __enter__(self) -> Reporter:
         self._learn_what_is_dropped()
+        if self._asked_since < math.inf:
+            self._client, self._asked_since = None, math.inf  # it is not reached from here
         self._thread.start()
         return self
 
@@ -186,20 +207,35 @@ class Reporter(Watcher):
     def _learn_what_is_dropped(self) -> None:
         if self._client is None or self._dropped is None:
             return
-        try:
+        with self._asking():
             self._dropped = self._client.call("dropped", self._key)
-        except Transient:
-            self._client = None
 
     def _send_report(self) -> None:
         with self._lock:
             moved, outcomes, self._moved, self._outcomes = self._moved, self._outcomes, 0, []
         if self._client is None or not (moved or outcomes):
             return
-        try:
+        with self._asking():
             self._client.call("report", self._key, moved, encode_outcomes(outcomes))
-        except Transient:
-            self._client = None
+            return
+        with self._lock:  # for the next report
+            self._moved, self._outcomes = self._moved + moved, [*outcomes, *self._outcomes]
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Ask the driver in the block, which ends when it answers, or cannot be reached."""
+        self._asked_since = min(self._asked_since, time.monotonic())
+        try:
+            yield
+        except Transient as error:
+            is_refused = isinstance(error.__cause__, ConnectionRefusedError)
+            self._patience = self._refused if is_refused else self._silent
+        else:
+            self._asked_since = math.inf
+
+    def _end_without_driver(self) -> None:
+        if time.monotonic() - self._asked_since >= self._patience:
+            self.stop()
 
 
 @functools.cache

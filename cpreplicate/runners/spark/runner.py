@@ -376,7 +376,10 @@ class _Task:
             reporter.check_clock(self._sent)
             reporter.indexes = [index for index in range(len(batch)) if index not in (known or {})]
             left = [batch[index] for index in reporter.indexes]
-            outcomes = perform(left, self._sides, self._streams, watcher=reporter)
+            try:
+                outcomes = perform(left, self._sides, self._streams, watcher=reporter)
+            except RunnerStopped:
+                raise failures.BatchFailed("the driver does not answer any more") from None
         failed = [outcome for outcome in outcomes if outcome.is_worth_a_try]
         if failed and attempt < self._last:
             raise failures.BatchFailed(

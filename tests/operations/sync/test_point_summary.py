@@ -10,6 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import google_crc32c
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -22,8 +23,10 @@ from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep.removal import RemovalRequest, remove
+from cpreplicate.protocol.journal import JournalRow, JournalWriter
 from cpreplicate.protocol.point_summary import NAME, WORTH
 from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side
 from cpreplicate.storage.statuses import FileStatus
 from tests.support.points import HOUR
 from tests.support.simulated import SimulatedDisk, SimulatedJob, files
@@ -247,6 +250,33 @@ def test_a_wrong_summary_for_which_a_record_vouches_deletes_no_file_of_the_next_
     assert there(hourly) == needed(hourly)
     gone = f"{hourly.replica}/chk-{oldest}/"
     assert not any(path.startswith(gone) for path in files(hourly.disk.snapshot()))
+
+
+def test_after_a_run_that_died_no_summary_proves_that_what_it_wrote_is_not_needed() -> None:
+    """As above, and the summary hides what one point alone needs, which the dead run had copied."""
+    hourly = Hourly(2 * WORTH)
+    hourly.sync(3 * WORTH)
+    point = hourly.number - WORTH
+    names = json.loads((hourly.disk.data(hourly.summary) or b"").partition(b"\n")[0])["points"]
+    place = [each[0] for each in names].index(f"chk-{point}")
+    own = [path for path in there(hourly) if path.startswith(f"chk-{point}/")]
+    assert own
+
+    def hide(table: Any) -> Any:
+        is_hidden = [path in own for path in table["path"].to_pylist()]
+        assert table["first"].to_pylist()[is_hidden.index(True)] == place
+        return table.filter(pa.array([not each for each in is_hidden]))
+
+    hourly.vouch(hourly.number, hourly.rewrite(hide))
+    with running_on(hourly.disk):
+        journal = JournalWriter(Side().storage(hourly.replica), hourly.replica)
+        journal.plan(own)
+        for path in own:
+            data = hourly.disk.data(f"{hourly.replica}/{path}") or b""
+            journal.done(JournalRow(path, len(data), google_crc32c.value(data)))
+        journal.flush()
+    hourly.sync()
+    assert needed(hourly) <= there(hourly)
 
 
 def there(hourly: Hourly) -> set[str]:

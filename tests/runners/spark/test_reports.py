@@ -1,13 +1,16 @@
 """Progress reports of tasks to the driver."""
 
+import contextlib
+import math
+import threading
 import time
 
 import pytest
 
-from cpreplicate.runners import Copy, Outcome
+from cpreplicate.runners import Copy, Outcome, RunnerStopped
 from cpreplicate.runners.progress import Progress
 from cpreplicate.runners.spark.reports import ProgressReports, Reporter
-from cpreplicate.storage.rpc import RpcAddress, serve
+from cpreplicate.storage.rpc import Answers, RpcAddress, serve
 from tests.support.waiting import PATIENCE
 
 BATCH = [Copy(f"s{n}", f"t{n}", 10) for n in range(3)]
@@ -96,6 +99,35 @@ def test_what_comes_too_late_is_not_counted(address, reports, progress):
         late.done(0, done(0))
     assert progress.snapshot()[:2] == (0, 3)
     assert progress.snapshot().retried == 0
+
+
+@pytest.mark.parametrize("refused", [0.0, math.inf], ids=["its port is closed", "it is silent"])
+def test_a_task_is_cancelled_once_the_driver_that_answered_is_gone(refused):
+    """It must not write beside the next run, which may begin at once."""
+    silent, answering = threading.Event(), threading.Event()
+    answers: Answers = {
+        **ProgressReports(Progress()).answers,
+        "dropped": lambda _key: silent.wait(PATIENCE) if answering.is_set() else frozenset(),
+    }
+    with contextlib.ExitStack() as driver:
+        address = driver.enter_context(serve(answers, "127.0.0.1"))
+        patience = math.inf if refused == 0.0 else 0.0
+        with Reporter(address, "0-0", 0, silent=patience, refused=refused) as reporter:
+            assert reporter.begin(BATCH) == {}
+            reporter.moved(0)
+            answering.set()
+            if refused == 0.0:
+                driver.close()
+            with pytest.raises(RunnerStopped):
+                go_on(reporter)
+            silent.set()
+
+
+def go_on(reporter):
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        reporter.moved(1)
+        time.sleep(0.01)
 
 
 def test_a_task_continues_without_known_outcomes_if_the_driver_cannot_be_reached():

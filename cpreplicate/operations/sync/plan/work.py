@@ -86,7 +86,11 @@ class Work:
         These are left by runs that died. `members` are the packed files that the checkpoint has.
         """
         left = self.change.ledger.left_over(self.kept_beside())
-        return set(without(left, *_named_paths(self.plan, members)).to_pylist())
+        return set(self.unnamed(left, members).to_pylist())
+
+    def unnamed(self, paths: Texts, members: MemberTable) -> Texts:
+        """Return those of these paths that the checkpoint does not need, nor the plan deletes."""
+        return without(paths, *_named_paths(self.plan, members))
 
 
 def _named_paths(plan: Plan, members: MemberTable) -> Iterator[Texts]:
