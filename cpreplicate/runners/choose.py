@@ -176,4 +176,5 @@ def _cluster_slots(execution: ExecutionOptions) -> int:
     )
     if most is not None:
         return int(most)
-    return int(instances) * int(cores or 1) if instances is not None else _UNKNOWN_SLOTS
+    slots = int(instances) * int(cores or 1) if instances is not None else 0
+    return slots or _UNKNOWN_SLOTS  # none at first, as with dynamic allocation

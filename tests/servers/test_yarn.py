@@ -77,8 +77,21 @@ def words(yarn, tmp_path, monkeypatch):
     return [word for name, value in properties.items() for word in ("--conf", f"{name}={value}")]
 
 
+DYNAMIC = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.minExecutors": "0",
+    "spark.dynamicAllocation.initialExecutors": "0",
+    "spark.dynamicAllocation.maxExecutors": "2",
+    "spark.dynamicAllocation.executorIdleTimeout": "1s",
+    "spark.executor.instances": "0",
+    "spark.executor.cores": "1",
+}
+
+
 @pytest.mark.rest
-def test_a_sync_on_yarn_copies_everything_and_leaves_no_application(words, tmp_path):
+@pytest.mark.parametrize("more", [{}, DYNAMIC], ids=["fixed", "executors by need"])
+def test_a_sync_on_yarn_copies_everything_and_leaves_no_application(more, words, tmp_path):
+    words += [word for name, value in more.items() for word in ("--conf", f"{name}={value}")]
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
     places = (checkpoint, tmp_path / "dcB", "--output", "json")
     with started("sync", *places, "--runner", "spark", "--master", "yarn", *words) as sync:
