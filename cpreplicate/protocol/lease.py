@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import OWN
-from cpreplicate.errors import Cancelled, CpreplicateError, LeaseHeld, TargetGone
+from cpreplicate.errors import Cancelled, CpreplicateError, LeaseHeld, TargetGone, is_full
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.processes import is_alive, own_process
 from cpreplicate.storage import TEMPORARY, Side
@@ -149,12 +149,14 @@ class Lease:
         self._write_heartbeat()
 
     def keep_room(self) -> None:
-        """Keep room for leases of later runs where it is scarce, now and at the end of this one.
+        """Keep room for leases of later runs, now and at the end of this one.
 
-        A filesystem that others have filled has none, and a sweep, which frees some, needs a lease.
+        A filesystem that others fill, at whatever time, has none, and a sweep, which frees some,
+        needs a lease.
         """
         self._keeps_room = True
-        self._occupy_room()
+        with suppress(OSError):
+            self._storage.keep_room(self._uri, _ROOM)
 
     def keep_no_room(self) -> None:
         """Leave no file for later leases behind: the replica is removed."""
@@ -235,14 +237,11 @@ class Lease:
         if self._has_beaten:
             self._storage.delete(self._heartbeat_uri(self._secret))
         if json_files.now() < self.until() and self._is_own():
-            self._storage.delete(self._uri)
+            if self._keeps_room:  # this lease may have used it up
+                self._storage.delete_into_room(self._uri)
+            else:
+                self._storage.delete(self._uri)
         self._may_be_there = False
-        if self._keeps_room:  # this lease may have used it up
-            self._occupy_room()
-
-    def _occupy_room(self) -> None:
-        with suppress(OSError):
-            self._storage.keep_room(self._uri, _ROOM, if_scarce=True)
 
     def renew_no_more(self) -> None:
         """End the heartbeat: the lease expires unless it is given back."""
@@ -264,7 +263,7 @@ class Lease:
                 self._checked = self._started
             return self._may_be_there
         except OSError as error:
-            reason = f"the lease cannot be taken: {error.strerror or error}"
+            reason = f"the lease cannot be taken: {error.strerror or error}{_room_for(error)}"
             raise type(error)(error.errno, reason, self._uri) from error
 
     def _content(self) -> bytes:
@@ -465,6 +464,16 @@ def _token_of(holder: dict[str, Any] | None) -> object:
 def _is_past(fields: dict[str, Any]) -> bool:
     expires = fields.get("expires")
     return isinstance(expires, (int, float)) and expires < json_files.now()
+
+
+def _room_for(error: OSError) -> str:
+    """Return how a full filesystem gets room for a lease where none was kept."""
+    if not is_full(error):
+        return ""
+    return (
+        ". It takes one small file, for which no earlier run kept room. Remove one: of another"
+        f" program, or a {TEMPORARY}… file in the replica that is older than a day"
+    )
 
 
 def _refusal(

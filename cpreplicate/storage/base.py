@@ -330,13 +330,12 @@ class Storage(ABC):
         self,
         uri: str,  # noqa: ARG002  # most storages keep none
         length: int,  # noqa: ARG002
-        if_scarce: bool = False,  # noqa: ARG002
     ) -> bool:
         """Occupy room for a small file, by the file `room_of(uri)` beside it.
 
         Where a filesystem is full, `create_exclusive` and `take_over` of the file use that up. No
         directory is made. Returns False, and does nothing, if the room of the storage is not that
-        of one filesystem, or, with `if_scarce`, if that has plenty.
+        of one filesystem.
         """
         return False
 
@@ -347,6 +346,13 @@ class Storage(ABC):
         kept.
         """
         raise FileNotFoundError(errno.ENOENT, "no room is kept", room_of(kept_for))
+
+    def delete_into_room(self, uri: str) -> bool:
+        """Delete a file, and keep its room for the next one of its name: as of `keep_room`.
+
+        No other program can take what the file occupied. Returns as `delete`.
+        """
+        return self.delete(uri)
 
     @abstractmethod
     def move(self, uri: str, new_uri: str) -> bool:

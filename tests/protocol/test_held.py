@@ -24,6 +24,7 @@ READS |= {"ask", "service_time", "space", "delete_policies", "inside", "carry_ou
 CHANGES = {"put", "publish", "create_exclusive", "take_over", "withdraw", "fence", "move"}
 CHANGES |= {"delete", "rmdir", "abort_uploads", "copy_within", "ignored_conditions"}
 CHANGES |= {"keep_room", "fill_room", "begin_join", "write_range", "join", "give_up_join"}
+CHANGES |= {"delete_into_room"}
 
 
 def test_each_verb_of_a_storage_reads_or_changes():
@@ -49,7 +50,6 @@ def arguments_of(verb, uri):
         "offset": 0,
         "receipts": [],
     }
-    given |= {"if_scarce": False}
     return [given.get(name, uri) for name in names]
 
 

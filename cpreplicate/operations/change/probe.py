@@ -14,12 +14,13 @@ from contextlib import suppress
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import OWN
-from cpreplicate.errors import LeaseHeld
+from cpreplicate.errors import LeaseHeld, NoSpace, is_full
 from cpreplicate.protocol import lease_safety
-from cpreplicate.protocol.lease import Lease
+from cpreplicate.protocol.lease import PATH, Lease
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.storage import TEMPORARY, Storage
+from cpreplicate.storage.base import room_of
 
 _CONTENT = b"written by a check of cpreplicate, which removes it again\n"
 
@@ -92,14 +93,27 @@ def refuse_held(replica: Replica) -> None:
         raise LeaseHeld(refusal)
 
 
-def try_opened(replica: Replica, state: State, command: str, notify: Notify) -> None:
-    """Raise as `try_change`, and as `change.opened` where the storage cannot hold a lease."""
-    try_change(replica, command)
+def try_opened(
+    replica: Replica, state: State, command: str, notify: Notify, only_removes: bool = False
+) -> None:
+    """Raise as `try_change`, and as `change.opened` where the storage cannot hold a lease.
+
+    A command that `only_removes` writes nothing but its lease, for which a full disk may have room.
+    """
+    try:
+        try_change(replica, command)
+    except NoSpace:
+        if not (only_removes and _has_room(replica)):
+            raise
     lease_safety.has_conditions(replica, state, notify)
 
 
+def _has_room(replica: Replica) -> bool:
+    return replica.storage.stat(replica.uri_of(room_of(PATH))) is not None
+
+
 def try_change(replica: Replica, command: str, checkpoints: Sequence[str] = ()) -> None:
-    """Raise the `OSError` with which a command that changes a replica would end.
+    """Raise the `OSError`, or `NoSpace`, with which a command that changes a replica would end.
 
     What it writes in `.cpreplicate/`, and in the directories of the `checkpoints` that it rewrites,
     is tried with a file of a name that every command takes for temporary, and removed again.
@@ -111,7 +125,7 @@ def try_change(replica: Replica, command: str, checkpoints: Sequence[str] = ()) 
 
 
 def try_sync(replica: Replica, target_root: str) -> None:
-    """Raise the `OSError` with which a sync, also a first one, ends if it may not write.
+    """Raise the `OSError`, or `NoSpace`, with which a sync, also a first one, ends.
 
     Without the replica, it is tried in the target root, or not at all if that is not there either.
     """
@@ -134,4 +148,6 @@ def _try(probe: Probe, command: str) -> None:
         except OSError as error:
             probe.give_up()
             reason = f"{command} would fail: cannot {step}: {error.strerror or error}"
+            if is_full(error):
+                raise NoSpace(f"{reason}. Free some space, and run again") from error
             raise type(error)(error.errno, reason, error.filename or probe.within) from error

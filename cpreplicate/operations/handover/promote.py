@@ -306,6 +306,7 @@ def _leased(
         with acquire(
             replica.root, replica.side, request.lock_wait, notify, makes_root=False
         ) as lease:
+            lease.keep_room()
             yield HeldReplica(replica.root, replica.side, lease)
         return
     refuse_held(replica)

@@ -67,7 +67,7 @@ def unseal(request: UnsealRequest) -> Unsealing:
         state = orphans.examine(replica)
         done = _checked(replica, state, request)
         refuse_held(replica)
-        try_opened(replica, state, "unseal", lambda _line: None)
+        try_opened(replica, state, "unseal", lambda _line: None, only_removes=True)
         return done
     _sealed(replica)
     with opened(replica, orphans.examine) as change:

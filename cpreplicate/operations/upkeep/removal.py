@@ -135,7 +135,7 @@ def check(request: RemovalRequest, allow: Allow) -> Removal:
         refuse_held(replica)
     report = _report(replica, state, _checked(replica, state, request))
     _refuse_too_many(report, request)
-    try_opened(replica, state, "forget", lambda _line: None)
+    try_opened(replica, state, "forget", lambda _line: None, only_removes=True)
     return replace(report, seconds=time.monotonic() - started)
 
 

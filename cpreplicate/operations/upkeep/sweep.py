@@ -91,7 +91,7 @@ def check(request: SweepRequest) -> Sweep:
     if not request.lock_wait:
         refuse_held(replica)
     report = _find(replica, state, request)
-    try_opened(replica, state, "sweep", lambda _line: None)
+    try_opened(replica, state, "sweep", lambda _line: None, only_removes=True)
     return replace(report, seconds=time.monotonic() - started)
 
 

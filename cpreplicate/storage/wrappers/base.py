@@ -77,6 +77,7 @@ class StorageWrapper(Storage):
     create_exclusive = _passed_on(Storage.create_exclusive, "create_exclusive")
     take_over = _passed_on(Storage.take_over, "take_over")
     keep_room = _passed_on(Storage.keep_room, "put")
+    delete_into_room = _passed_on(Storage.delete_into_room, "delete")
     fill_room = _passed_on(Storage.fill_room, "put", of=1)
     begin_join = _passed_on(Storage.begin_join, "put")
     write_range = _passed_on(Storage.write_range, "put")

@@ -119,6 +119,53 @@ def test_a_sweep_takes_the_lease_of_a_dead_run_over_on_a_full_disk(source, targe
     assert (left, code, free) == ("left", "0", "free"), messages
 
 
+def test_a_sweep_runs_on_a_disk_that_others_filled_since_the_last_run(source, target):
+    out, messages = run(
+        target,
+        sync(source, target, "-q"),
+        litter(target),
+        f"mount -o remount,size={KIB}k {target}",
+        "fill",
+        sweep(target),
+        kib=4 << 20,
+    )
+    code, *shared = out.splitlines()
+    assert (code, ".cpreplicate-tmp-1" in shared) == ("0", False), messages
+
+
+def test_what_only_removes_runs_on_a_full_disk_and_so_its_dry_run_ends(source, target):
+    """What writes does not, nor does its dry run, and neither takes the room away."""
+    replica = f"{target}/{JOB}"
+    unseal = f"{CLI} unseal {replica} --no-job-uses-it -q"
+    forget = f"{CLI} forget --last-point {replica}"
+    out, messages = run(
+        target,
+        sync(source, target, "-q"),
+        f"{CLI} promote {replica} > /dev/null",
+        "fill",
+        f"{unseal} --dry-run; echo $?; {unseal}; echo $?; fill",
+        f"{CLI} promote --dry-run {replica} > /dev/null; echo $?",
+        f"{CLI} promote {replica} > /dev/null; echo $?; fill",
+        f"{forget} --dry-run > /dev/null; echo $?; {forget} --yes > /dev/null; echo $?",
+        f"ls -A {target}",
+    )
+    assert out.split() == ["0", "0", "3", "3", "0", "0", "filler"], messages
+    assert "promote would fail: cannot write below" in messages
+    assert "stdout" not in messages
+
+
+def test_where_no_run_kept_room_the_message_states_what_to_remove(source, target):
+    out, messages = run(
+        target,
+        sync(source, target, "-q"),
+        f"rm {target}/{JOB}/.cpreplicate/lease-room",
+        "fill",
+        sweep(target),
+    )
+    assert out.split()[0] == "3"
+    assert "the lease cannot be taken: No space left on device. It takes one small file" in messages
+
+
 def test_where_no_inode_is_left_a_sweep_runs_too(source, target):
     out, messages = run(
         target,

@@ -297,6 +297,7 @@ def test_the_manifest_of_a_dropped_checkpoint_stays_until_its_files_are_gone(tmp
     assert sorted(each.name for each in (replica / ".cpreplicate").iterdir()) == [
         "chk-2.json",
         "chk-2.parquet",
+        "lease-room",
         "replica.json",
     ]
 

@@ -11,7 +11,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify, silent
 from cpreplicate.core.plan import total
 from cpreplicate.core.sizes import counted
-from cpreplicate.errors import FlinkRefused, NotThere, Refused, SourceMovedOn
+from cpreplicate.errors import FlinkRefused, NoSpace, NotThere, Refused, SourceMovedOn
 from cpreplicate.flink import RunningJob
 from cpreplicate.flink.control import Cluster, FlinkControl, Slots
 from cpreplicate.operations.change.probe import try_sync
@@ -159,6 +159,8 @@ def _of_report(report: Report, request: SwitchRequest) -> Iterator[str]:
         try_sync(Replica(report.plan.replica, request.sync.sides.target), request.sync.target_root)
     except OSError as error:
         yield f"{error.strerror or error}. Grant the right to write there"
+    except NoSpace as error:
+        yield str(error)
 
 
 def _of_origin(job: RunningJob, request: SwitchRequest, origin: FlinkControl) -> Iterator[str]:

@@ -28,16 +28,7 @@ _NO_LINKS = frozenset(
 )
 _NO_FLAG = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO)
 _NO_FSYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
-_LITTLE = 1 << 30  # bytes
-_FEW_FILES = 10_000
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
-
-
-def is_scarce(directory: str) -> bool:
-    """Return whether a filesystem has so little room left that it may soon be full."""
-    status = os.statvfs(directory)
-    has_few_files = status.f_files > 0 and status.f_favail < _FEW_FILES
-    return status.f_bavail * status.f_frsize < _LITTLE or has_few_files
 
 
 def occupy(path: str, length: int) -> None:

@@ -186,11 +186,18 @@ class LocalStorage(RenamingStorage):
                 raise
             return self._fill(uri, uri, data, error, replace=False)
 
-    def keep_room(self, uri: str, length: int, if_scarce: bool = False) -> bool:
-        path = _path(room_of(uri))
-        if if_scarce and not filesystem.is_scarce(os.path.dirname(path)):
+    def keep_room(self, uri: str, length: int) -> bool:
+        filesystem.occupy(_path(room_of(uri)), length)
+        return True
+
+    def delete_into_room(self, uri: str) -> bool:
+        room = _path(room_of(uri))
+        if os.path.lexists(room):
+            return self.delete(uri)
+        try:
+            os.rename(_path(uri), room)
+        except FileNotFoundError:
             return False
-        filesystem.occupy(path, length)
         return True
 
     def fill_room(self, kept_for: str, uri: str, data: bytes) -> None:
