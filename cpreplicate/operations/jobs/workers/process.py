@@ -32,6 +32,7 @@ from cpreplicate.operations.jobs.workers.messages import (
 from cpreplicate.storage.waiting.side_call import SideCall, in_thread
 
 _STDERR = 2
+_START_SECONDS = 120  # of silence, on a busy machine, before the first sign of life
 _END_SECONDS = 2.0  # until a worker that was asked to end is killed
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 PATH_VARIABLE = "CPREPLICATE_WORKER_PATH"
@@ -58,8 +59,8 @@ class WorkerProcess:
     """A process that was started by `command`, which gets a descriptor as one word more.
 
     It begins a session of its own: what is typed in the terminal of the service does not reach it.
-    It ends when the service does, however that ends. `heard` is called with its messages, and
-    `died` once, each by a thread that listens.
+    It ends when the service does, however that ends. `heard` is called with its messages, by
+    a thread that listens.
     """
 
     def __init__(
@@ -68,11 +69,11 @@ class WorkerProcess:
         command: Sequence[str],
         begin: Begin,
         heard: Callable[[NamedTuple], None],
-        died: Callable[[WorkerProcess, str], None],
     ) -> None:
-        self.name, self._heard, self._died = name, heard, died
+        self.name, self._heard = name, heard
         self.death: str | None = None
-        self._silence = 0
+        self.victims: list[JobKey] = []  # the jobs that were under way when it died
+        self._silence = -_START_SECONDS
         self._is_hearing = False
         self.known: dict[JobKey, object] = {}  # what was sent of each job
         self.commons: dict[int, object] = {}  # what was sent by number
@@ -197,12 +198,10 @@ class WorkerProcess:
     def _end(self) -> None:
         self._process.kill()  # it may have closed the connection only
         death = _death(self._process.wait())
-        self.death = self._reason or death
-        try:
-            self._died(self, self.death)
-        finally:
-            self._give_up()
-            self._channel.close()
+        self.victims = self.under_way
+        self.death = self._reason or death  # from now on who asks gives up
+        self._give_up()
+        self._channel.close()
 
     def _give_up(self) -> None:
         for number in list(self._pending):

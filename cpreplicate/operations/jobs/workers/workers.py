@@ -188,6 +188,7 @@ class Workers:
         for worker in self._workers() if is_second else ():
             if worker.silent_for() > self.silent_seconds:
                 worker.kill(SILENT)
+        self._bury()
         for seat in self._seats:
             if seat.worker is None:
                 self._start(seat)
@@ -266,7 +267,7 @@ class Workers:
         begin = self.begin._replace(sides=self._limited(self.begin.sides))
         seat.began = now
         try:
-            worker = WorkerProcess(seat.name, self.command, begin, self._heard, self._died)
+            worker = WorkerProcess(seat.name, self.command, begin, self._heard)
         except (OSError, RuntimeError) as error:  # no process, descriptor or thread is left
             seat.died(now, f"it could not be started: {described(error)}")
             self._deaths += 1
@@ -299,6 +300,8 @@ class Workers:
         key = state.job.key
         with self._lock:
             before, worker = self._at.get(key), seat.worker
+            if worker is not None and worker.death is not None:
+                return None  # another one is about to take its place
             if before is worker or worker is None:
                 return worker
             if before is not None and before.death is None and key in before.under_way:
@@ -365,22 +368,23 @@ class Workers:
             except Exception as error:  # noqa: BLE001  # it concerns this message only
                 self.warn(f"what a worker sent could not be reported: {described(error)}")
 
-    def _died(self, worker: WorkerProcess, death: str) -> None:
-        """Report the death of a worker, and let another one take its place."""
-        seats = [seat for seat in list(self._seats) if seat.worker is worker]
-        if self._is_ending or (not seats and worker not in self._retired):
-            return
-        self._deaths += 1
-        states = [self._states.get(key) for key in worker.under_way]
-        labels = sorted({state.label for state in states if state is not None})
-        for seat in seats:
-            seat.died(self._own.clock.monotonic(), death)
-        if worker in self._retired:
-            self._retired.remove(worker)
-        self.warn(
-            f"worker {worker.name} (process {worker.pid}) died: {death}. Another one goes on"
-            f" with its jobs. {_tried(labels)}"
-        )
+    def _bury(self) -> None:
+        """Report the workers that have died, and let others take their places."""
+        for worker in self._workers():
+            if worker.death is None:
+                continue
+            self._deaths += 1
+            for seat in self._seats:
+                if seat.worker is worker:
+                    seat.died(self._own.clock.monotonic(), worker.death)
+            if worker in self._retired:
+                self._retired.remove(worker)
+            states = [self._states.get(key) for key in worker.victims]
+            labels = sorted({state.label for state in states if state is not None})
+            self.warn(
+                f"worker {worker.name} (process {worker.pid}) died: {worker.death}. Another one"
+                f" goes on with its jobs. {_tried(labels)}"
+            )
 
     def _without_worker(self, state: JobState, seat: _Seat) -> Ending:
         """Return how a try ends for which there is no worker at this moment."""

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -35,6 +36,14 @@ while True:
     for message in channel.receive():
         if isinstance(message, Order):
             channel.send(Answer(message.number, "spark"))
+"""
+ENDS_BEFORE_IT_ANSWERS = """
+import os, socket, sys
+from cpreplicate.operations.jobs.workers.messages import Channel, Order
+channel, orders = Channel(socket.socket(fileno=int(sys.argv[1]))), 0
+while orders < 2:
+    orders += sum(isinstance(message, Order) for message in channel.receive())
+os._exit(5)
 """
 
 
@@ -124,7 +133,7 @@ def write_next(tmp_path, checkpoint=2):
 
 
 def test_a_worker_that_stands_still_is_replaced_and_holds_up_no_job(tmp_path, turning):
-    service = turning(silent_seconds=3)
+    service = turning(silent_seconds=10)
     service.until(lambda: all_have(tmp_path, 1))
     victim, other = service.pids()
     stop(victim)
@@ -144,6 +153,14 @@ def test_workers_that_die_at_once_stop_neither_the_service_nor_hide_why(tmp_path
     service.workers.command = start_command()
     service.until(lambda: all_have(tmp_path, 1))
     service.until(lambda: service.error("job-1") is None)
+
+
+def test_the_line_on_a_death_names_each_job_that_was_under_way(turning):
+    service = turning(command=(sys.executable, "-c", ENDS_BEFORE_IT_ANSWERS))
+    service.until(lambda: service.workers.counts().deaths >= 2)
+    first = sorted(line for line in service.warnings if "died: it ended with exit code 5" in line)
+    named = [name for line in first[:2] for name in re.findall("job-[0-9]", line)]
+    assert sorted(named) == ["job-1", "job-2", "job-3", "job-4"]
 
 
 def test_a_plan_that_is_worth_spark_is_carried_out_by_the_service(tmp_path, turning):
