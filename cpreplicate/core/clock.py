@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 
 class Clock:
@@ -18,3 +19,19 @@ class Clock:
 
 
 MACHINE = Clock()
+
+
+class Instant(NamedTuple):
+    """A moment by both clocks: one may be set, the other may stand while the machine sleeps."""
+
+    wall: float
+    monotonic: float
+
+    @classmethod
+    def now(cls) -> Instant:
+        """Return the present."""
+        return cls(MACHINE.now(), MACHINE.monotonic())
+
+    def age(self) -> float:
+        """Return the seconds that have passed since, by the clock that says more."""
+        return max(MACHINE.now() - self.wall, MACHINE.monotonic() - self.monotonic)

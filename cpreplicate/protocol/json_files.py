@@ -15,6 +15,7 @@ from typing import Any
 
 from cpreplicate.protocol.users import user_name
 from cpreplicate.storage import DamagedFile
+from cpreplicate.storage.base import ANSWER_COUNTS
 from cpreplicate.storage.reading import Reading
 
 _LONGEST = 1 << 16  # bytes; no file of cpreplicate's comes near
@@ -45,9 +46,9 @@ def read(storage: Reading, path: str) -> bytes | None:
         return b""
 
 
-def ask(storage: Reading, path: str) -> None:
-    """Begin to read a file that `read` is called for soon."""
-    storage.ask("read", path, 0, _LONGEST)
+def ask(storage: Reading, path: str, seconds: float = ANSWER_COUNTS) -> None:
+    """Begin to read a file that `read` is called for soon. The bytes count for some seconds."""
+    storage.ask("read", path, 0, _LONGEST, seconds=seconds)
 
 
 def parse(data: bytes | None) -> dict[str, Any] | None:

@@ -8,7 +8,6 @@ lost half a minute before others may take it over, because clocks differ.
 
 from __future__ import annotations
 
-import math
 import random
 import threading
 import time
@@ -19,6 +18,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from cpreplicate.core import uri
+from cpreplicate.core.clock import Instant
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.placement import OWN
 from cpreplicate.errors import Cancelled, CpreplicateError, LeaseHeld, TargetGone, is_full
@@ -87,8 +87,8 @@ class Lease:
         self._creating = side.storage(replica) if makes_root else self._storage
         self._heartbeat = heartbeat
         self._started = self._renewed = json_files.now()
-        self._checked = -math.inf  # when the lease was read last, and was this run's
-        self._asked = math.inf  # when it was asked ahead to read it, for the next check
+        self._checked: Instant | None = None  # when the lease was read last, and was this run's
+        self._asked: Instant | None = None  # when it was asked ahead to read it, for a check
         self._checking = threading.Lock()
         self._has_beaten = self._is_delegated = self._is_left = False
         self._keeps_room = False
@@ -185,26 +185,23 @@ class Lease:
                 self._read_again()
 
     def _read_again(self) -> None:
-        now = json_files.now()
-        asked, self._asked = self._asked, math.inf
+        began, self._asked = self._asked or Instant.now(), None
         self.token.check(self._side)
-        if now - asked >= JUST_CHECKED:  # what was asked ahead is too old
-            self.token.check(self._side)
-            asked = now
-        self._checked = min(now, asked)
+        self._checked = began  # or later, if what was asked ahead did not count any more
 
     def ask(self, seconds: float = 0.0) -> None:
         """Begin to read the lease for a `check` that comes soon, after some other round trip.
 
-        Nothing is read if the lease was just read, as of `check`.
+        Nothing is read if the lease was just read, as of `check`. What is read counts for
+        `JUST_CHECKED` seconds, whoever asked for it first.
         """
         if self._is_just_checked(seconds):
             return
-        self._asked = json_files.now()
-        json_files.ask(self._side.storage(self._uri), self._uri)
+        self._asked = self._asked or Instant.now()  # an earlier answer may be there still
+        json_files.ask(self._side.storage(self._uri), self._uri, JUST_CHECKED)
 
     def _is_just_checked(self, seconds: float) -> bool:
-        return 0 <= json_files.now() - self._checked < seconds
+        return self._checked is not None and self._checked.age() < seconds
 
     def go_on(self) -> None:
         """Raise `LeaseHeld` or `TargetGone` once a heartbeat has found the lease lost.
@@ -255,12 +252,13 @@ class Lease:
     def _try(self) -> bool:
         """Return whether the lease was taken. Of one that is interrupted that is not known."""
         try:
-            self._started = self._renewed = json_files.now()
+            self._started, began = json_files.now(), Instant.now()
+            self._renewed = self._started
             self._may_be_there = True
             is_created = self._creating.create_exclusive(self._uri, self._content())
             self._may_be_there = is_created or self._take_over_stale()
             if self._may_be_there:
-                self._checked = self._started
+                self._checked = began
             return self._may_be_there
         except OSError as error:
             reason = f"the lease cannot be taken: {error.strerror or error}{_room_for(error)}"

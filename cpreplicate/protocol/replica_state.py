@@ -30,6 +30,7 @@ from cpreplicate.protocol.replica import ASKED, CommittedCheckpoint, Replica
 from cpreplicate.protocol.source import MetadataBytes, ask_metadata, highest_first
 from cpreplicate.storage import TEMPORARY, FileStatus, Transient
 from cpreplicate.storage.reading import is_file
+from cpreplicate.storage.wrappers import ahead
 
 LAID_OUT = ("shared", "taskowned", FOREIGN, PACKED, REBASED)
 # Files that a run leaves in `.cpreplicate/` if it dies before it created the marker.
@@ -176,7 +177,7 @@ def _remove_unfinished_own(replica: HeldReplica, own: Mapping[str, FileStatus]) 
 
 def _read_state(replica: Replica, former: State | None, is_brief: bool) -> State:
     """Return what a directory holds. What is the same as in the `former` state is not read."""
-    began = json_files.now()
+    began = json_files.now() - ahead.age()  # what follows may have been answered since then
     children = replica.children()
     has_own = any(child.name == OWN and not child.is_link for child in children)
     own = replica.own_files() if has_own else {}

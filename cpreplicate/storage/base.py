@@ -16,6 +16,7 @@ TEMPORARY = ".cpreplicate-tmp-"
 # Bytes: the ranges that are joined begin at multiples of it. That is the usual block of HDFS, and a
 # multiple of the parts of an upload to S3.
 RANGE = 128 << 20
+ANSWER_COUNTS = 5.0  # seconds for which what is asked ahead counts, unless another time is given
 CHUNK = 4 << 20  # bytes; single reads over 8 MiB cost memory and gain nothing on HDFS
 
 
@@ -158,10 +159,13 @@ class Storage(ABC):
         """Carry out a call as one verb on a URI; wrappers use both."""
         return call()
 
-    def ask(self, verb: str, *arguments: Any) -> None:  # noqa: B027  # most are not far away
+    def ask(  # noqa: B027  # most are not far away
+        self, verb: str, *arguments: Any, seconds: float = ANSWER_COUNTS
+    ) -> None:
         """Begin a question, such as `list` of a URI, that is asked with the same arguments soon.
 
-        Only a wrapper of what is far away does so: see `wrappers.ahead`.
+        The answer counts for some seconds from now on. Only a wrapper of what is far away does so:
+        see `wrappers.ahead`.
         """
 
     def as_one(self, verb: str, uri: str, calls: Callable[[Storage], T]) -> T:

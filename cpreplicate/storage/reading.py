@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from cpreplicate.storage.base import Storage
+from cpreplicate.storage.base import ANSWER_COUNTS, Storage
 from cpreplicate.storage.statuses import FileStatus, Listing, Space
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ class Reading(Protocol):
     lists_less: bool
     answers_ahead: bool
 
-    def ask(self, verb: str, *arguments: Any) -> None: ...
+    def ask(self, verb: str, *arguments: Any, seconds: float = ANSWER_COUNTS) -> None: ...
 
     def as_one(self, verb: str, uri: str, calls: Callable[[Storage], T]) -> T: ...
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from cpreplicate.core import uri
+from cpreplicate.core import clock, uri
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.sync import sync as sync_operation
@@ -26,7 +26,7 @@ from cpreplicate.operations.verify import verify
 from cpreplicate.protocol import lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
-from cpreplicate.storage.base import TEMPORARY
+from cpreplicate.storage.base import TEMPORARY, Storage
 from tests.support import checker
 from tests.support.jobs import NEXT_JOB
 from tests.support.registry import serving
@@ -54,16 +54,31 @@ LEFTOVER = re.compile(
 )
 
 
+class ClockOf(clock.Clock):
+    """The clock of a disk, which is all the time that there is."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
+
+    def monotonic(self) -> float:
+        return self._disk.clock()
+
+
+def served(disk: SimulatedDisk) -> Storage:
+    """What is served of a disk: itself, unless it is far away (`asking`)."""
+    return disk
+
+
 @contextlib.contextmanager
 def running_on(disk: SimulatedDisk) -> Iterator[None]:
     """Local files are those of this disk, and the time is its clock's."""
-    real_time = time.time
-    time.time = disk.clock
+    real_time, machine = time.time, clock.MACHINE
+    time.time, clock.MACHINE = disk.clock, ClockOf(disk)
     try:
-        with serving("file", disk):
+        with serving("file", served(disk)):
             yield
     finally:
-        time.time = real_time
+        time.time, clock.MACHINE = real_time, machine
 
 
 def at_source(state: State, later: State) -> State:

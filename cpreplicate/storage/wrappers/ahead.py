@@ -2,19 +2,20 @@
 
 Who knows what is asked next begins these calls at once. The code that asks them later, one after
 the other, gets the answers that have come meanwhile. Without a scope, and of local files, nothing
-is asked ahead.
+is asked ahead. An answer counts for some seconds, else what is asked is asked again.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from cpreplicate.storage.base import Storage
+from cpreplicate.core.clock import Instant
+from cpreplicate.storage.base import ANSWER_COUNTS, Storage
 from cpreplicate.storage.statuses import FileStatus, Listing
 from cpreplicate.storage.waiting.cancellation import cancellable
 from cpreplicate.storage.waiting.side_call import SideCall, in_thread
@@ -30,16 +31,33 @@ class _Asked:
         self._lock = threading.Lock()
         self._calls: dict[Hashable, _Answer] = {}
 
-    def ask(self, question: Hashable, call: Callable[[], object]) -> None:
-        """Begin a call, unless the question is under way."""
-        with self._lock:
-            if question not in self._calls:
-                self._calls[question] = _Answer(call)
+    def ask(self, question: Hashable, call: Callable[[], object], seconds: float) -> None:
+        """Begin a call, unless the question is under way, or the system has no thread left.
+
+        The answer counts for some seconds from now on.
+        """
+        with self._lock, suppress(RuntimeError):
+            if self._fresh(question) is None:
+                self._calls[question] = _Answer(call, seconds)
 
     def take(self, question: Hashable) -> _Answer | None:
-        """Return the answer to a question once, None if it was not asked."""
+        """Return the answer to a question once, None if it was not asked, or for too long."""
         with self._lock:
-            return self._calls.pop(question, None)
+            answer = self._fresh(question)
+            return self._calls.pop(question) if answer is not None else None
+
+    def _fresh(self, question: Hashable) -> _Answer | None:
+        """Return the answer to a question if it counts; one that is too old is dropped."""
+        answer = self._calls.get(question)
+        if answer is None or answer.counts:
+            return answer
+        self._calls.pop(question).is_dropped = True
+        return None
+
+    def age(self) -> float:
+        """Return how many seconds ago the first question was asked whose answer may be taken."""
+        with self._lock:
+            return max((answer.asked.age() for answer in self._calls.values()), default=0.0)
 
     def drop(self) -> None:
         """Leave the calls alone that nobody waits for; a try after them is not begun."""
@@ -56,8 +74,9 @@ class _Dropped(Exception):
 class _Answer:
     """The answer to a question, which is on its way."""
 
-    def __init__(self, call: Callable[[], object]) -> None:
+    def __init__(self, call: Callable[[], object], seconds: float) -> None:
         self.is_dropped = False
+        self.asked, self._seconds = Instant.now(), seconds
         context = copy_context()  # what cancels the caller ends this call, too
 
         def carried_out() -> object:
@@ -65,6 +84,11 @@ class _Answer:
                 return call()
 
         self._call: SideCall[object] = in_thread(lambda: context.run(carried_out), "ahead")
+
+    @property
+    def counts(self) -> bool:
+        """Whether the question was asked so lately that its answer counts."""
+        return self.asked.age() < self._seconds
 
     def _go_on(self) -> None:
         if self.is_dropped:
@@ -103,7 +127,7 @@ def together(*calls: Callable[[], object]) -> None:
 
     Raises what the first of them that failed raised, once all have ended.
     """
-    others = [in_thread(partial(copy_context().run, call), "together") for call in calls[:-1]]
+    others = [_begun(partial(copy_context().run, call)) for call in calls[:-1]]
     try:
         calls[-1]()
     finally:
@@ -113,11 +137,27 @@ def together(*calls: Callable[[], object]) -> None:
         other.result()
 
 
+def _begun(call: Callable[[], object]) -> SideCall[object]:
+    """Begin a call in a thread, or make it if the system has none left."""
+    try:
+        return in_thread(call, "together")
+    except RuntimeError:
+        made = SideCall(call)
+        made.run()
+        return made
+
+
 def drop_answers() -> None:
     """Drop the answers that nobody took: from now on, what is asked may have another answer."""
     asked = _asked.get()
     if asked is not None:
         asked.drop()
+
+
+def age() -> float:
+    """Return how many seconds ago what is asked now may have been answered."""
+    asked = _asked.get()
+    return 0.0 if asked is None else asked.age()
 
 
 class Answering(StorageWrapper):
@@ -130,11 +170,11 @@ class Answering(StorageWrapper):
         super().__init__(inner)
         self.answers_ahead = True
 
-    def ask(self, verb: str, *arguments: Any) -> None:
+    def ask(self, verb: str, *arguments: Any, seconds: float = ANSWER_COUNTS) -> None:
         asked = _asked.get()
         if asked is not None:
             call = getattr(super(), verb)
-            asked.ask((self, verb, *arguments), partial(call, *arguments))
+            asked.ask((self, verb, *arguments), partial(call, *arguments), seconds)
 
     def stat(self, uri: str) -> FileStatus | None:
         return _answered((self, "stat", uri), lambda: super(Answering, self).stat(uri))

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from cpreplicate.storage.base import Storage
+from cpreplicate.storage.base import ANSWER_COUNTS, Storage
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -61,8 +61,8 @@ class StorageWrapper(Storage):
         self.before(verb, uri)
         return self._inner.carry_out(verb, uri, call)
 
-    def ask(self, verb: str, *arguments: Any) -> None:
-        self._inner.ask(verb, *arguments)
+    def ask(self, verb: str, *arguments: Any, seconds: float = ANSWER_COUNTS) -> None:
+        self._inner.ask(verb, *arguments, seconds=seconds)
 
     def before(self, verb: str, uri: str) -> None:
         """Act before each verb; an exception is raised instead of it."""
