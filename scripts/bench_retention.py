@@ -1,5 +1,6 @@
-"""What points in time cost: the bytes of a replica that keeps 30 days of hourly checkpoints of an
-incremental job, divided by those of the union of their files. `make bench-retention`.
+"""What points in time cost: the CPU and the calls of a sync of a replica that keeps 1, 30 and 720
+of them, and the bytes of one that keeps 30 days of hourly checkpoints of an incremental job,
+divided by those of the union of their files. `make bench-retention`.
 
 The job is a model of one with RocksDB: each checkpoint adds files, and a compaction replaces those
 of several checkpoints by one. So a kept point shares most files with its neighbours.
@@ -14,8 +15,11 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -27,8 +31,11 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import examine
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Sides
+from cpreplicate.storage.backends.local.local import LocalStorage
+from cpreplicate.storage.wrappers.base import StorageWrapper
 from scripts.bench.measured import end_tidily
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.registry import serving
 
 _FIRST = 1_790_000_000  # when the first checkpoint was completed, in seconds since the epoch
 _HOUR = 3600
@@ -37,6 +44,30 @@ _LEVELS = (4, 24)  # checkpoints after which the files of a level are compacted 
 _TAKEN = 0.75  # of the files of a level by a compaction
 _SEED = 23
 _TARGETS: Mapping[PackMode, float] = {"off": 1.3, "on": 1.8}
+_FEW = (1, 30)  # points of the replicas that are compared with the large one
+_MEASURED = 9  # syncs, the last ones of a replica
+_SETTLES = 2.5  # seconds after which a point is as one of the hour before
+_CPU_A_POINT = 0.5  # milliseconds at most
+
+
+class Cost(NamedTuple):
+    """What a sync took with so many points: milliseconds of CPU, the median of some, and calls."""
+
+    points: int
+    cpu: float
+    calls: int
+
+
+class Counting(StorageWrapper):
+    """A storage that counts its calls by verb."""
+
+    def __init__(self, inner: LocalStorage) -> None:
+        super().__init__(inner)
+        self.calls = Counter[str]()
+
+    def before(self, verb: str, uri: str) -> None:
+        if "/dcB/" in uri:
+            self.calls[verb] += 1
 
 
 def checkpoints(count: int, size: int) -> Iterator[dict[str, int]]:
@@ -59,8 +90,13 @@ def checkpoints(count: int, size: int) -> Iterator[dict[str, int]]:
         yield {name: length for level in levels for name, length in level.items()}
 
 
-def replicated(place: Path, count: int, expired: int, size: int, pack: PackMode) -> dict[str, int]:
-    """Sync each checkpoint, keep the last `count`, and return the union of the files of these."""
+def replicated(
+    place: Path, count: int, expired: int, size: int, pack: PackMode
+) -> tuple[dict[str, int], Cost]:
+    """Sync each checkpoint, keep the last `count`, and return the union of the files of these.
+
+    The last syncs are measured, each when the points before are settled.
+    """
     request = SyncRequest(
         f"file:{place}/dcA/{JOB}",
         f"file:{place}/dcB",
@@ -71,12 +107,23 @@ def replicated(place: Path, count: int, expired: int, size: int, pack: PackMode)
     )
     union: dict[str, int] = {}
     before: dict[str, int] = {}
-    for number, files in enumerate(checkpoints(count + expired, size), 1):
-        _complete(place / "dcA", number, files, before)
-        sync(request, lambda _line: None)
-        union |= files if number > expired else {}
-        before = files
-    return union
+    times: list[float] = []
+    calls: list[int] = []
+    counting = Counting(LocalStorage())
+    with serving("file", counting):
+        for number, files in enumerate(checkpoints(count + expired, size), 1):
+            _complete(place / "dcA", number, files, before)
+            is_measured = number > count + expired - _MEASURED
+            time.sleep(_SETTLES if is_measured else 0.0)
+            counting.calls.clear()
+            began = time.process_time()
+            sync(request, lambda _line: None)
+            if is_measured:
+                times.append(1000 * (time.process_time() - began))
+                calls.append(counting.calls.total())
+            union |= files if number > expired else {}
+            before = files
+    return union, Cost(count, median(times), int(median(calls)))
 
 
 def _complete(root: Path, number: int, files: dict[str, int], before: dict[str, int]) -> None:
@@ -104,12 +151,13 @@ def main() -> None:
     parser.add_argument("--pack", choices=[*_TARGETS], help="default: one after the other")
     options = parser.parse_args()
     for pack in [options.pack] if options.pack else _TARGETS:
+        few = [measured(points, options.size, pack, options.directory) for points in _FEW]
         target = _TARGETS[pack]
         with tempfile.TemporaryDirectory(
             prefix="cpreplicate-bench-", dir=options.directory
         ) as directory:
             place, started = Path(directory), time.monotonic()
-            union = replicated(place, options.points, options.expired, options.size, pack)
+            union, cost = replicated(place, options.points, options.expired, options.size, pack)
             root = place / "dcB" / JOB
             points = len(examine(Replica(f"file:{root}", Sides().target)).committed)
             if points != options.points:
@@ -121,6 +169,32 @@ def main() -> None:
                 f" {time.monotonic() - started:.0f} s",
                 flush=True,
             )
+            report([*few, cost], pack)
+
+
+def measured(points: int, size: int, pack: PackMode, directory: str | None) -> Cost:
+    """Return what a sync takes of a small replica, of which some points have expired."""
+    with tempfile.TemporaryDirectory(prefix="cpreplicate-bench-", dir=directory) as place:
+        return replicated(Path(place), points, 2 * _MEASURED, size, pack)[1]
+
+
+def report(costs: list[Cost], pack: str) -> None:
+    """Print what syncs took, and how that grows with the points."""
+    for cost in costs:
+        print(
+            f"--pack {pack}: a sync with {cost.points} points: {cost.cpu:.0f} ms of CPU,"
+            f" {cost.calls} calls at the target",
+            flush=True,
+        )
+    first, last = costs[0], costs[-1]
+    more = (last.cpu - first.cpu) / max(1, last.points - first.points)
+    calls = last.calls - first.calls
+    verdict = "met" if more <= _CPU_A_POINT and calls < last.points / 10 else "missed"
+    print(
+        f"--pack {pack}: {more:.2f} ms of CPU a point more (target {_CPU_A_POINT}), {calls} calls"
+        f" more in all: {verdict}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,7 @@ from cpreplicate.core.tables import Lengths
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.journal import Journal, JournalRow
 from cpreplicate.protocol.manifest import Manifest, ManifestTable
+from cpreplicate.protocol.point_summary import Recorded
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 
@@ -50,28 +51,10 @@ class Ledger:
     def __init__(self, replica: Replica, state: State) -> None:
         self.journals: list[Journal] = []
         self.manifests: dict[str, Manifest] = {}
-        known = {committed.name: committed.listed for committed in state.ours}
-        files: list[LedgerTable] = []
-        members: list[MemberTable] = []
-        prefixes: list[PrefixTable] = []
-        for name in _in_order(state):
-            if name.startswith(journal.PREFIX):
-                part = journal.read(replica.storage, replica.root, name)
-                self.journals.append(part)
-                files.append(_files_of(part))
-                members.append(_members_of(part))
-                prefixes.append(_prefixes_of(part))
-                continue
-            checkpoint = checkpoint_of(name.removesuffix(manifest.SUFFIX))
-            assert checkpoint is not None, "only manifests of checkpoints are read"
-            # what the state was read from is not read again: it was listed together with it
-            listed = known.get(checkpoint) or replica.manifest(checkpoint)
-            if listed is not None:
-                self.manifests[checkpoint] = listed
-                files.append(listed.entries.ledger)
-                members.append(listed.members)
-                prefixes.append(listed.prefixes)
-        self._recorded, self._members, self._prefixes = files, members, prefixes
+        recorded = list(self._read(replica, state))
+        self._recorded = [each.files for each in recorded]
+        self._members = [each.members for each in recorded]
+        self._prefixes = [each.prefixes for each in recorded]
         self._describing = {
             committed.name
             for committed in state.ours
@@ -80,9 +63,32 @@ class Ledger:
         }
         self._state = state
         # Where two of them list one file, the later one counts.
-        self.files = LedgerTable.merged(files)
-        self.members = MemberTable.merged(members)
+        self.files = LedgerTable.merged(self._recorded)
+        self.members = MemberTable.merged(self._members)
         self._unlisted = _unlisted(state, self.manifests)
+
+    def _read(self, replica: Replica, state: State) -> Iterator[Recorded]:
+        """Yield what manifests and journals list, in the order in which they were written."""
+        known = {committed.name: committed.listed for committed in state.ours}
+        order = _in_order(state)
+        grouped = _in_a_row(order, state)
+        for name in order:
+            if name.startswith(journal.PREFIX):
+                part = journal.read(replica.storage, replica.root, name)
+                self.journals.append(part)
+                yield Recorded(_files_of(part), _members_of(part), _prefixes_of(part))
+                continue
+            checkpoint = checkpoint_of(name.removesuffix(manifest.SUFFIX))
+            assert checkpoint is not None, "only manifests of checkpoints are read"
+            # what the state was read from is not read again: it was listed together with it
+            listed = known.get(checkpoint) or replica.manifest(checkpoint)
+            if listed is None:
+                continue
+            self.manifests[checkpoint] = listed
+            if checkpoint not in grouped:
+                yield Recorded(listed.entries.ledger, listed.members, listed.prefixes)
+            elif checkpoint == grouped[0] and state.summary is not None:
+                yield from state.summary.recorded(grouped)
 
     @lazy
     def _growing(self) -> Texts:
@@ -90,10 +96,14 @@ class Ledger:
 
         Of a checkpoint that was read from its manifest alone, any file may be one.
         """
+        summary, summarised = self._state.summary, self._state.summarised
         of_checkpoints = [
             committed.files.paths if committed.growing is None else texts(committed.growing)
             for committed in self._state.ours
+            if committed.name not in summarised
         ]
+        if summary is not None:
+            of_checkpoints.append(summary.growing_of(summarised))
         of_records = [table.paths for table in self._prefixes]
         return concatenated([*of_checkpoints, *of_records])
 
@@ -201,9 +211,11 @@ class Ledger:
 
         They were written by cpreplicate, or about to be, or a journal lists that they were not.
         """
-        listed = [
-            self.manifests[name].entries.paths for name in committed if self.is_described(name)
-        ]
+        summary, summarised = self._state.summary, self._state.summarised
+        names = [name for name in committed if self.is_described(name)]
+        listed = [self.manifests[name].entries.paths for name in names if name not in summarised]
+        if summary is not None:
+            listed.append(summary.paths_of([name for name in names if name in summarised]))
         recorded = [self._written_files(), texts(self._planned())]
         of_others = texts(row.path for row in self.copied() if not row.written)
         return without(concatenated([*recorded, of_others]), *listed).unique()
@@ -344,6 +356,18 @@ def _sources(own: Iterable[str]) -> list[str]:
         name for name in manifests if checkpoint_of(name.removesuffix(manifest.SUFFIX)) is not None
     ]
     return [*of_checkpoints, *journal.names(own)]
+
+
+def _in_a_row(order: Sequence[str], state: State) -> list[str]:
+    """Return the points that the summary has, if their manifests were written one after the other.
+
+    Else none: which of two entries counts is then a question of single manifests.
+    """
+    names = [name.removesuffix(manifest.SUFFIX) for name in order]
+    places = [place for place, name in enumerate(names) if name in state.summarised]
+    if not places or places[-1] - places[0] + 1 != len(places):
+        return []
+    return [names[place] for place in places]
 
 
 def _in_order(state: State) -> list[str]:

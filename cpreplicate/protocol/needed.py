@@ -31,7 +31,11 @@ def needed(replica: Replica, state: State, without: Collection[str] = ()) -> Tex
     cannot be read: then it is not known what it needs. Raises `Transient` if one was deleted since
     the examination. A directory without any costs no call.
     """
-    own = [each.files.paths for each in state.ours if each.name not in without]
+    kept = [each for each in state.ours if each.name not in without]
+    own = [each.files.paths for each in kept if each.name not in state.summarised]
+    if state.summary is not None:  # at once, as they share most files
+        names = [each.name for each in kept if each.name in state.summarised]
+        own.append(state.summary.paths_of(names))
     others = [texts(_of_another(replica, name, data)) for name, data in state.others.items()]
     return pa.concat_arrays([texts(()), *own, *others])
 

@@ -15,16 +15,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from cpreplicate.core.ledger import MemberTable, PrefixTable
+from cpreplicate.core.ledger import (
+    NO_MEMBERS,
+    NO_PREFIXES,
+    LedgerTable,
+    MemberTable,
+    PrefixTable,
+)
 from cpreplicate.core.packs import are_valid
-from cpreplicate.core.path_columns import Coded, Numbers, chosen, rows_of, texts
+from cpreplicate.core.path_columns import Coded, Numbers, Texts, chosen, rows_of, texts
 from cpreplicate.core.placement import OWN, are_replica_paths, own_name
 from cpreplicate.core.tables import UNKNOWN, Crcs, Flags, Ints, Lengths, Paths, Table, found
 from cpreplicate.errors import Refused
@@ -119,7 +125,10 @@ class Summary:
         self.points = {point.name: point for point in points}
         self._places = {point.name: place for place, point in enumerate(points)}
         self._rows = rows
-        self._is_plain = rows.packs.codes == _code_of_plain(rows)
+        is_plain = rows.packs.codes == _code_of_plain(rows)
+        self._plain, self._packed = (
+            rows.take(np.flatnonzero(each)) for each in (is_plain, ~is_plain)
+        )
         self._checkpoints: dict[str, CommittedCheckpoint] = {}
 
     def unchanged(
@@ -160,25 +169,74 @@ class Summary:
         return _summarised(root, [point for _, point in old], rows, fresh)
 
     def _checkpoint(self, name: str) -> CommittedCheckpoint:
-        point, place, rows = self.points[name], self._places[name], self._rows
-        is_held = (rows.first <= place) & (place <= rows.last)
-        plain = rows.take(np.flatnonzero(is_held & self._is_plain))
+        point, place = self.points[name], self._places[name]
+        plain, at = self._plain, self._at(self._plain, place)
+        paths, extents = chosen(plain.paths, at), plain.extents[at]
         listed = Manifest(
             point.checkpoint_id,
             point.metadata,
-            ManifestTable(plain.paths, plain.extents, plain.bytes, plain.crcs, plain.is_written),
-            _members(rows.take(np.flatnonzero(is_held & ~self._is_plain))),
-            PrefixTable(plain.paths, plain.prefixes, plain.prefix_crcs).take(plain.prefixes >= 0),
+            ManifestTable(paths, extents, plain.bytes[at], plain.crcs[at], plain.is_written[at]),
+            _members(self._packed.take(self._at(self._packed, place))),
+            _prefixes(plain, at),
         )
-        growing = frozenset(chosen(plain.paths, plain.is_growing).to_pylist())
+        is_growing = plain.is_growing[at]
+        growing = chosen(paths, is_growing).to_pylist() if is_growing.any() else ()
         return CommittedCheckpoint(
             *(name, point.checkpoint_id, point.metadata),
-            Lengths(plain.paths, plain.extents),
+            Lengths(paths, extents),
             (),
-            growing if point.knows_growing else None,
+            frozenset(growing) if point.knows_growing else None,
             listed.members,
             listed,
         )
+
+    @staticmethod
+    def _at(rows: _Rows, place: int) -> Numbers:
+        return np.flatnonzero((rows.first <= place) & (place <= rows.last))
+
+    def _of(self, rows: _Rows, names: Collection[str]) -> _Rows:
+        """Return the rows that hold for one of these points, or more."""
+        before = np.zeros(len(self.points) + 1, np.int64)
+        before[[self._places[name] + 1 for name in names]] = 1
+        before = np.cumsum(before)
+        return rows.take(np.flatnonzero(before[rows.last + 1] > before[rows.first]))
+
+    def paths_of(self, names: Collection[str]) -> Texts:
+        """Return the paths of the files and packs that one of these points needs."""
+        return self._of(self._plain, names).paths
+
+    def growing_of(self, names: Collection[str]) -> Texts:
+        """Return the paths of the files of these points that may be merged ones.
+
+        Of a point of which that is not known, any file may be one.
+        """
+        plain = self._of(self._plain, names)
+        unknown = [name for name in names if not self.points[name].knows_growing]
+        of_known = chosen(plain.paths, plain.is_growing)
+        return pa.concat_arrays([of_known, self.paths_of(unknown)])
+
+    def recorded(self, names: Collection[str]) -> list[Recorded]:
+        """Return what the manifests of these points list: of a file, the last one as the last."""
+        plain, packed = self._of(self._plain, names), self._of(self._packed, names)
+        layers: list[Recorded] = []
+        for rows in _layers(plain):
+            ledger = LedgerTable(rows.paths, rows.bytes, rows.crcs, rows.is_written)
+            every = np.arange(len(rows))
+            layers.append(Recorded(ledger, NO_MEMBERS, _prefixes(rows, every)))
+        for rows in _layers(packed):
+            layers.append(Recorded(_NO_FILES, _members(rows), NO_PREFIXES))
+        return layers
+
+
+class Recorded(NamedTuple):
+    """What manifests list of files, of packed files, and of the beginnings of merged ones."""
+
+    files: LedgerTable
+    members: MemberTable
+    prefixes: PrefixTable
+
+
+_NO_FILES = LedgerTable.of({})
 
 
 class NewSummary(NamedTuple):
@@ -336,9 +394,29 @@ def _code_of_plain(rows: _Rows) -> int:
 
 def _members(rows: _Rows) -> MemberTable:
     """Return the packed files of rows that have a pack."""
+    if not len(rows):
+        return NO_MEMBERS
     codes, places = np.unique(rows.packs.codes, return_inverse=True)
     packs = Coded(tuple(rows.packs.values[code] for code in codes.tolist()), places)
     return MemberTable(rows.paths, packs, rows.offsets, rows.bytes, rows.crcs)
+
+
+def _prefixes(rows: _Rows, at: Numbers) -> PrefixTable:
+    """Return what is recorded of the beginnings of the merged files among some rows."""
+    known = at[rows.prefixes[at] >= 0]
+    if not len(known):
+        return NO_PREFIXES
+    return PrefixTable(chosen(rows.paths, known), rows.prefixes[known], rows.prefix_crcs[known])
+
+
+def _layers(rows: _Rows) -> Iterator[_Rows]:
+    """Yield rows, none twice and of a path one at a time: the last one of each path at last."""
+    codes = rows.paths.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    order = np.lexsort((rows.first, codes))
+    rows, codes = rows.take(order), codes[order]
+    behind = np.searchsorted(codes, codes, side="right") - np.arange(len(codes)) - 1
+    for layer in range(int(behind.max(initial=-1)), -1, -1):
+        yield rows.take(np.flatnonzero(behind == layer))
 
 
 def _summarised(

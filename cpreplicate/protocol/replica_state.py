@@ -299,11 +299,11 @@ def _briefly(replica: Replica, former: State | None, directory: _Directory) -> _
         name: replica.metadata_file(name, point.metadata.length, point.metadata_modified)
         for name, point in unread.items()
     }
-    held = {name: summary.checkpoint(name) for name in unread}
+    held = {point.name: summary.checkpoint(point.name) for point in points}
     every = _Seen(
         {**files, **seen.metadata_files},
         {**{name: point.record for name, point in unread.items()}, **seen.records},
-        {**held, **seen.checkpoints},
+        {**seen.checkpoints, **held},
         seen.others,
     )
     return _Brief(every, summary, {point.name: point for point in points})
