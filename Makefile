@@ -170,6 +170,7 @@ bench: setup maven ## decode speed against Flink's own loader, what a plan, a ro
 	$(BIN)/python scripts/bench_decode.py
 	$(BIN)/python scripts/bench_plan.py
 	$(BIN)/python scripts/bench_rounds.py
+	$(BIN)/python scripts/bench_trips.py
 	$(BIN)/python scripts/bench_start.py
 	$(BIN)/python scripts/bench_refs.py
 

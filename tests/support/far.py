@@ -15,12 +15,22 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
 from cpreplicate.core import uri as uris
+from cpreplicate.core.notify import silent
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
+from cpreplicate.operations.verify.verify import ALL, verify
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage
 from cpreplicate.storage.backends.local.local import LocalStorage
 from cpreplicate.storage.base import Content
 from cpreplicate.storage.statuses import FileStatus
+from cpreplicate.storage.wrappers.retry import Retrying
+from tests.support.jobs import JOB, put_checkpoint
+from tests.support.registry import serving
 
 T = TypeVar("T")
+FILES = {f"shared/{number:03}": 3000 + number for number in range(20)}
 TRANSFER = "transfer"  # to or from a DataNode: it is no call of a NameNode
 
 
@@ -114,3 +124,31 @@ def rounds(calls: Iterable[Call]) -> int:
         if call.began >= ended:
             count, ended = count + 1, call.ended
     return count
+
+
+def calls_of_sync(directory: Path, source: str = "", round_trip: float = 0.0) -> list[Call]:
+    """Return the calls of a sync that copies one file of twenty, and deletes another.
+
+    `source` is what follows the job's directory in SOURCE.
+    """
+    far = FarHdfs(directory)
+    changed = {**dict(list(FILES.items())[1:]), "shared/new": 64 << 10}
+
+    def replicate(place: str) -> None:
+        execution = ExecutionOptions(runner="inline")
+        sync(SyncRequest(place, "hdfs://b/target", sides=Sides(), execution=execution), silent)
+
+    with serving("hdfs", Retrying(far, 60.0)):
+        put_checkpoint(Side(), "hdfs://a/source", 1, FILES)
+        replicate(f"hdfs://a/source/{JOB}")
+        put_checkpoint(Side(), "hdfs://a/source", 2, changed)
+        far.date_back()
+        far.round_trip = round_trip
+        far.calls.clear()
+        replicate(f"hdfs://a/source/{JOB}{source}")
+        calls = list(far.calls)
+        far.round_trip = 0.0
+        report = verify(f"hdfs://b/target/{JOB}", None, ALL, silent, Side())
+    assert report.restorable
+    assert (report.checkpoint_id, report.files) == (2, len(changed))
+    return calls

@@ -135,7 +135,7 @@ def test_a_seal_and_a_lease_hold_no_secret(tmp_path):
     sealed(replica, "chk-1", side)
     with lease.acquire(f"file:{replica}", side, heartbeat=PATIENCE):  # a heartbeat is a file
         notes = [each.read_bytes() for each in (replica / ".cpreplicate").iterdir()]
-    assert len(notes) == 5  # marker, record, manifest, seal and lease
+    assert len(notes) == 6  # marker, record, manifest, seal, lease and the room for the next one
     assert_unseen(*notes, json.dumps(report.plan.actions).encode(), repr(report).encode())
 
 

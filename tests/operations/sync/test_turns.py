@@ -104,8 +104,9 @@ def replica_of(job: Job) -> Path:
 def assert_only(job: Job, number: int, files: Mapping[str, int]) -> None:
     """The replica holds this checkpoint and nothing else, and can be restored."""
     replica = replica_of(job)
-    own = {f".cpreplicate/chk-{number}{suffix}" for suffix in (".json", ".parquet")}
-    expected = {*files, *own, f"chk-{number}/_metadata", ".cpreplicate/replica.json"}
+    names = (f"chk-{number}.json", f"chk-{number}.parquet", "lease-room", "replica.json")
+    own = {f".cpreplicate/{name}" for name in names}
+    expected = {*files, *own, f"chk-{number}/_metadata"}
     assert paths(replica) == expected
     assert checker.faults(replica) == []
     assert verify(f"file:{replica}", None, ALL, lambda _line: None, Side()).restorable

@@ -37,14 +37,14 @@ def closes(monkeypatch):
     """For each close: whether the caller had to wait for hdfs-native."""
     waited = []
 
-    def observed(close, is_closed):
+    def observed(close, is_closed, round_trip):
         ended = threading.Event()
 
         def close_and_report():
             close()
             ended.set()
 
-        close_promptly(close_and_report, is_closed)
+        close_promptly(close_and_report, is_closed, round_trip)
         waited.append(ended.is_set())
 
     monkeypatch.setattr("cpreplicate.storage.backends.native.hdfs.close_promptly", observed)
