@@ -174,6 +174,14 @@ def no_wait_for_the_disk() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_table_however_busy_the_machine_is() -> Iterator[None]:
+    """Have `status` in this process wait for all rows: after a second it prints them one by one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cpreplicate.output.results.status.PATIENCE", math.inf)
+        yield
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     words = "main: each promise once; rest: what main leaves out; all: both"
     parser.addoption("--part", choices=parts.PARTS, default="all", help=words)

@@ -46,7 +46,7 @@ def _as_known(reading: StatusReading) -> Iterator[str]:
     rows, first, until = reading.or_late(), list[ReplicaStatus](), time.monotonic() + PATIENCE
     for row in () if reading.kafka is not None else rows:
         first += [] if row is None else [row]
-        if first and time.monotonic() >= until:
+        if 0 < len(first) < len(reading.jobs) and time.monotonic() >= until:
             yield from _growing(reading, first, (each for each in rows if each is not None))
             return
     yield _whole(reading.complete)
