@@ -196,9 +196,9 @@ class Summary:
 
     def _of(self, rows: _Rows, names: Collection[str]) -> _Rows:
         """Return the rows that hold for one of these points, or more."""
-        before = np.zeros(len(self.points) + 1, np.int64)
-        before[[self._places[name] + 1 for name in names]] = 1
-        before = np.cumsum(before)
+        is_one = np.zeros(len(self.points) + 1, np.int64)
+        is_one[[self._places[name] + 1 for name in names]] = 1
+        before = np.cumsum(is_one)
         return rows.take(np.flatnonzero(before[rows.last + 1] > before[rows.first]))
 
     def paths_of(self, names: Collection[str]) -> Texts:

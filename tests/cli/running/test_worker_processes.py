@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.core.shard import Shard
-from tests.cli.running.test_services import has, read, running, write
+from tests.cli.running.test_services import CANCELS_SOON, has, read, running, write
 from tests.support.commandline import printed
 from tests.support.processes import children, stop
 from tests.support.replicas import NEXT
@@ -41,9 +41,9 @@ def configured(tmp_path):
     return configure
 
 
-def served(tmp_path, *words):
+def served(tmp_path, *words, **options):
     fixed = ("--every", "0.2s", "--processes", "2", "--metrics", "0")
-    return running(tmp_path, "fleet", *fixed, *words, tmp_path / "fleet.toml")
+    return running(tmp_path, "fleet", *fixed, *words, tmp_path / "fleet.toml", **options)
 
 
 def workers(service):
@@ -119,7 +119,8 @@ def test_sigterm_ends_a_service_and_its_workers(tmp_path):
 @pytest.mark.usefixtures("configured")
 def test_sigterm_cancels_what_workers_copy_after_half_of_the_grace(tmp_path):
     write(tmp_path / "dcA", JOBS[0], 2, LARGE)
-    with served(tmp_path, *SLOW, "--grace", "2s") as service:
+    soon = ("-c", CANCELS_SOON)
+    with served(tmp_path, *SLOW, "--grace", "30m", program=soon) as service:
         wait_until(lambda: copying(workers(service)), "the copy begins")
         assert service.end() == 143
         assert not has(tmp_path, JOBS[0], 2)
