@@ -168,10 +168,13 @@ class SimulatedDisk(RenamingStorage):
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory", uri)
             children = self._tree.get(place, {})
             links = [each for each in self._links if places.parent(each) == place]
-        return [
-            *(self._status(places.join(uri, name), places.join(place, name)) for name in children),
-            *(_link(places.join(uri, places.name(each))) for each in links),
-        ]
+            return [
+                *(
+                    self._status(places.join(uri, name), places.join(place, name))
+                    for name in children
+                ),
+                *(_link(places.join(uri, places.name(each))) for each in links),
+            ]
 
     def write_new(self, uri: str, content: Content) -> int:
         chunks, uri = content(), self._followed(uri)
