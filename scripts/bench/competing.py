@@ -136,7 +136,7 @@ class Bench:
 
     def _measure(self, competitor: Competitor, place: Place, result: Result) -> None:
         os.sync()
-        self._spark.mend()
+        self._spark.repair()
         wait_until_quiet(self._patience)
         before, meter = (self._a.rpcs(), self._b.rpcs()), Meter()
         took = run(

@@ -78,7 +78,7 @@ def rows(work: Work, patience: float, both: bool) -> Iterator[Row]:
                 parallelism=EXECUTORS,
             )
             yield _row(execution, copies(work), is_split, patience)
-            cluster.mend()
+            cluster.repair()
 
 
 def _row(execution: ExecutionOptions, wanted: list[Copy], is_split: bool, patience: float) -> Row:

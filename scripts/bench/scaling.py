@@ -99,7 +99,7 @@ def rows(work: Work, numbers: Sequence[int], patience: float) -> Iterator[Row]:
             events = directory / f"events-{executors}"
             events.mkdir()
             yield _row(cluster.master, executors, copies(work), events, patience)
-            cluster.mend()
+            cluster.repair()
 
 
 def _row(master: str, executors: int, wanted: Sequence[Copy], events: Path, patience: float) -> Row:

@@ -69,7 +69,7 @@ def cluster(standing, monkeypatch):
     """Two workers without fault and without work."""
     for name, value in {**standing.environment, **QUICKLY}.items():
         monkeypatch.setenv(name, value)
-    standing.mend()
+    standing.repair()
     return standing
 
 
@@ -108,7 +108,7 @@ class Copying:
     def end(self):
         """End all syncs."""
         self._stack.close()
-        self._cluster.mend()
+        self._cluster.repair()
 
 
 SLOWNESSES = (1, 5, 25)

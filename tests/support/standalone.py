@@ -76,7 +76,7 @@ class StandaloneCluster:
         try:
             self._master = _Daemon(self._directory / "master", "127.0.0.1", "master.Master")
             self.master = self._master.wait_for_line(_ANNOUNCED)
-            self.mend()
+            self.repair()
         except BaseException:
             self.close()
             raise
@@ -132,7 +132,7 @@ class StandaloneCluster:
         finally:
             _signalled(stopped, signal.SIGCONT)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """As many workers as at the start, all of them without limit, and no executor of a run that
         has ended.
         """
