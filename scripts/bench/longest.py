@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cpreplicate.runners import Copy, ExecutionOptions
-from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Sides
-from scripts.bench import emulated, measured, scaling, trees
+from scripts.bench import emulated, scaling, trees
 from scripts.bench.emulated import EmulatedSite
-from scripts.bench.meter import Meter
 from scripts.bench.scaling import COPYING, SITE
 from tests.support.standalone import StandaloneCluster
 
@@ -83,16 +81,9 @@ def rows(work: Work, patience: float, both: bool) -> Iterator[Row]:
 
 def _row(execution: ExecutionOptions, wanted: list[Copy], is_split: bool, patience: float) -> Row:
     site = EmulatedSite(bandwidth=SITE.bandwidth, latency=SITE.latency, joins=is_split)
-    with SparkRunner(Sides(site, site), execution) as runner:
-        runner.run(scaling.warm(EXECUTORS))
-        measured.wait_until_quiet(patience)
-        meter = Meter()
-        outcomes = runner.run(wanted)
-        seconds, cpu, others = meter.read()
-    failed = [outcome for outcome in outcomes if outcome.error is not None]
-    if failed or len(outcomes) != len(wanted):
-        raise RuntimeError(f"{len(failed)} of {len(wanted)} copies failed, first {failed[:1]}")
-    return Row(is_split, sum(outcome.bytes for outcome in outcomes), seconds, cpu, others)
+    sides = Sides(site, site)
+    copied = scaling.measured_copies(sides, execution, EXECUTORS, wanted, patience)
+    return Row(is_split, copied.bytes, copied.seconds, copied.cpu, copied.others)
 
 
 def table(work: Work, patience: float, both: bool) -> list[Row]:

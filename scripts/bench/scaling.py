@@ -106,7 +106,30 @@ def _row(master: str, executors: int, wanted: Sequence[Copy], events: Path, pati
     execution = ExecutionOptions(
         runner="spark", master=master, conf=settings(executors, events), parallelism=executors
     )
-    with SparkRunner(Sides(SITE, SITE), execution) as runner:
+    copied = measured_copies(Sides(SITE, SITE), execution, executors, wanted, patience)
+    tail = eventlog.read(events, copied.since).tail(executors)
+    return Row(executors, copied.bytes, copied.seconds, tail, copied.cpu, copied.others)
+
+
+class Copied(NamedTuple):
+    """What was copied from the time `since` on, and the shares of the CPU of us and of others."""
+
+    since: float
+    bytes: int
+    seconds: float
+    cpu: float
+    others: float
+
+
+def measured_copies(
+    sides: Sides,
+    execution: ExecutionOptions,
+    executors: int,
+    wanted: Sequence[Copy],
+    patience: float,
+) -> Copied:
+    """Copy all of it by executors that have started, once the machine is quiet."""
+    with SparkRunner(sides, execution) as runner:
         runner.run(warm(executors))
         measured.wait_until_quiet(patience)
         meter = Meter()
@@ -115,9 +138,7 @@ def _row(master: str, executors: int, wanted: Sequence[Copy], events: Path, pati
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     if failed or len(outcomes) != len(wanted):
         raise RuntimeError(f"{len(failed)} of {len(wanted)} copies failed, first {failed[:1]}")
-    run = eventlog.read(events, meter.since)
-    total = sum(outcome.bytes for outcome in outcomes)
-    return Row(executors, total, seconds, run.tail(executors), cpu, others)
+    return Copied(meter.since, sum(each.bytes for each in outcomes), seconds, cpu, others)
 
 
 def warm(executors: int) -> list[Copy]:
