@@ -1,7 +1,8 @@
 """What a round of a standby costs the driver when few files of a large closure changed, in CPU
 seconds and memory: part of `make bench`.
 
-The files are on `file:`. They are sparse, so their bytes cost nothing; the changed ones have 1 KiB.
+The files are on `file:`. They are sparse, so their bytes cost nothing, but a disk must have
+room for them; the changed ones have 1 KiB.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tests.support.jobs import JOB
 
 SUBTASKS = 1_000
 CHANGED_BYTES = 1 << 10
+FILE_BYTES = 1 << 10  # of the others up to twice that: a disk must have room for all, as sync looks
 
 
 class Size(NamedTuple):
@@ -83,6 +85,8 @@ def write_job(root: Path, size: Size) -> None:
         for handle in decode(bytes(first), f"file:{root}/{JOB}/chk-1").handles
         if handle.kind == "file"
     ]
+    for number, handle in enumerate(handles):
+        struct.pack_into(">q", first, handle.start + 1, FILE_BYTES + number % FILE_BYTES)
     second = bytearray(first)
     struct.pack_into(">q", second, 8, 2)  # the ID of the checkpoint
     for number, handle in enumerate(handles[:: len(handles) // size.changed][: size.changed]):
@@ -90,8 +94,8 @@ def write_job(root: Path, size: Size) -> None:
         name = f"changed-{number:06d}".ljust(36, "x").encode()
         second[handle.start + handle.length - len(name) : handle.start + handle.length] = name
         _sparse(root / JOB / "shared" / name.decode(), CHANGED_BYTES)
-    for handle in handles:
-        _sparse(_path(str(handle.path)), handle.size)
+    for number, handle in enumerate(handles):
+        _sparse(_path(str(handle.path)), FILE_BYTES + number % FILE_BYTES)
     for number, data in ((1, first), (2, second)):
         checkpoint = root / JOB / f"chk-{number}"
         _sparse(checkpoint / "f3e4334a-65e1-46a5-b1ff-df077c55f999", 2223)
