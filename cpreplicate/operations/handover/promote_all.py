@@ -24,6 +24,7 @@ from cpreplicate.operations.replicas.selection import newest_of_name
 from cpreplicate.operations.replicas.source_look import SourceLook, SourceSeen, checkpoints_of
 from cpreplicate.operations.replicas.status import status
 from cpreplicate.storage import Sides
+from cpreplicate.storage.waiting.admission import admitted
 
 if TYPE_CHECKING:
     from cpreplicate.flink import FlinkRest
@@ -154,7 +155,12 @@ def _each(
     jobs: Sequence[JobPromotion], request: PromoteAllRequest, notify: Notify, at_once: int
 ) -> list[JobPromotion]:
     with ThreadPoolExecutor(min(at_once, max(1, len(jobs))), "promote") as pool:
-        return list(pool.map(lambda job: _promoted(job, request, notify), jobs))
+        return list(pool.map(lambda job: _admitted(job, request, notify), jobs))
+
+
+def _admitted(job: JobPromotion, request: PromoteAllRequest, notify: Notify) -> JobPromotion:
+    with admitted():
+        return _promoted(job, request, notify)
 
 
 def _promoted(job: JobPromotion, request: PromoteAllRequest, notify: Notify) -> JobPromotion:

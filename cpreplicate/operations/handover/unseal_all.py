@@ -17,6 +17,7 @@ from cpreplicate.operations.replicas.status import status
 from cpreplicate.protocol import seal
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side, Sides
+from cpreplicate.storage.waiting.admission import admitted
 
 UnsealingOutcome = Literal["unsealed", "can be unsealed", "stays sealed"]
 
@@ -95,7 +96,8 @@ def _sealed_at(job: JobUnsealing, side: Side) -> float:
 def _unsealed(job: JobUnsealing, request: UnsealAllRequest) -> JobUnsealing:
     begin_job(job.name)
     try:
-        unseal(UnsealRequest(job.replica, None, request.side, request.dry_run))
+        with admitted():
+            unseal(UnsealRequest(job.replica, None, request.side, request.dry_run))
     except Exception as error:  # noqa: BLE001  # it concerns this job only
         return failed(job, "stays sealed", error)
     return replace(job, outcome="can be unsealed" if request.dry_run else "unsealed")

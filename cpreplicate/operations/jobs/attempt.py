@@ -49,6 +49,7 @@ from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import NeedsSpark, RunnerStopped, WarmRunners
 from cpreplicate.storage import Transient
+from cpreplicate.storage.waiting.admission import admitted
 from cpreplicate.storage.waiting.cancellation import cancellable
 from cpreplicate.storage.waiting.side_call import in_thread
 
@@ -122,7 +123,7 @@ class Attempts:
         job = state.job  # discovery may find another state of it meanwhile
         until = self.clock.monotonic() + self.interval
         try:
-            with cancellable(self.runners.raise_if_cancelled):
+            with cancellable(self.runners.raise_if_cancelled), admitted():
                 if self._finds_first_copy(state, job):
                     return "first"
                 self._replicate(state, job, level)

@@ -44,6 +44,7 @@ from cpreplicate.runners import (
 )
 from cpreplicate.runners.choose import RunnerChoice, runner_choice
 from cpreplicate.storage import Sides, Transient
+from cpreplicate.storage.waiting.admission import admitted
 
 ReplicationOutcome = Literal["replicated", "current", "empty", "skipped", "planned", "failed"]
 _UNREACHED = Transient.exit_code
@@ -375,7 +376,8 @@ def _check(
 def _one(job: Job, runner: SharedRunner, notify: Notify) -> JobReplication:
     begin_job(job.name)
     try:
-        report = sync(job.request, named(job.name, notify), runner)
+        with admitted():
+            report = sync(job.request, named(job.name, notify), runner)
     except RunnerStopped:  # it concerns all of them
         raise
     except Exception as error:  # noqa: BLE001  # it concerns this job only
