@@ -90,8 +90,9 @@ test-all: lint maven promtool shells chromium kdc spnego ## every test but those
 	$(PYTEST) -m "not stores"
 
 # Spark 3.5 is what most clusters run. Its pyspark leaves sockets open, which the tests would report.
+# EXECUTORS_JAVA=/path/of/java is that of the standalone cluster: Java 8 or 11 with Spark 3.5.
 test-spark: $(VENV)-spark-$(SPARK)/.installed ## the tests of the Spark runner with Spark 3.5.9, or SPARK=: ten minutes
-	$(dir $<)bin/python -m pytest -n 2 -W ignore::pytest.PytestUnraisableExceptionWarning \
+	TESTS_EXECUTORS_JAVA=$(EXECUTORS_JAVA) $(dir $<)bin/python -m pytest -n 2 -W ignore::pytest.PytestUnraisableExceptionWarning \
 		tests/runners tests/servers/test_own_session.py
 
 $(VENV)-spark-$(SPARK)/.installed: requirements.lock pyproject.toml
@@ -106,7 +107,8 @@ nightly: setup maven promtool shells kdc spnego ## all seeds, the whole matrix o
 	$(MAKE) --no-print-directory cotenant
 	TESTS_OTHER_EXAMPLES=1 $(MAKE) --no-print-directory quick-tests
 	TESTS_EVERY_POINT=1 $(MAKE) --no-print-directory test-stores
-	$(MAKE) --no-print-directory test-spark
+	$(MAKE) --no-print-directory test-spark SPARK=3.5.9
+	$(MAKE) --no-print-directory test-spark SPARK=4.0.5
 	TESTS_CONNECTORS=3,4,5 $(BIN)/python -m pytest tests/kafka/test_rows_flink.py
 	$(PYTEST) -m "nightly and not stores" --part rest
 	$(MAKE) --no-print-directory drill

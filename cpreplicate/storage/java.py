@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shutil
 import subprocess
 
-LEAST = 17  # the major version that Spark 4 needs
+_LEAST, _LEAST_OF_SPARK_3 = 17, 8  # by Spark's pages "Overview" of 4.0 and of 3.5
 _SECONDS = 30.0  # in which `java -version` must answer
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)([^"]*)"')
 
@@ -16,6 +17,15 @@ def executable() -> str | None:
     """Return the path of the `java` of JAVA_HOME, else of PATH, or None if there is none."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+
+
+def least() -> int:
+    """Return the least major version that the installed release of Spark needs."""
+    try:
+        spark = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        return _LEAST
+    return _LEAST_OF_SPARK_3 if spark.startswith("3.") else _LEAST
 
 
 def version(java: str) -> tuple[int, str] | None:

@@ -202,7 +202,8 @@ class _Daemon:
         directory.mkdir(parents=True)
         self._log = directory / "stderr"
         limit = "none" if file_size_limit is None else str(file_size_limit)
-        java = ["java", "-Xmx256m", "-cp", f"{_spark()}/jars/*", f"org.apache.spark.deploy.{name}"]
+        jars = f"{_spark()}/jars/*"
+        java = [_java(), "-Xmx256m", "-cp", jars, f"org.apache.spark.deploy.{name}"]
         words = ("--host", host, "--port", "0", "--webui-port", "0", *words)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -244,6 +245,11 @@ class _Daemon:
             "a Spark daemon does not end",
         )
         self._process.wait(END_SECONDS)
+
+
+def _java() -> str:
+    """Return the Java of the daemons, which executors run on, too."""
+    return os.environ.get("TESTS_EXECUTORS_JAVA") or "java"
 
 
 def _spark() -> Path:

@@ -39,7 +39,7 @@ def check_client(case_side: CaseSide) -> Result:
 def _hadoop() -> Result:
     path = java.executable()
     if path is None:
-        remedy = f"Install Java {java.LEAST} or set JAVA_HOME, or use --hdfs-client native"
+        remedy = f"Install Java {java.least()} or set JAVA_HOME, or use --hdfs-client native"
         return failure(f"{_HADOOP} needs Java, and none was found", remedy, _USAGE)
     from cpreplicate.storage.backends.jvm import launcher as jvm_launcher
 

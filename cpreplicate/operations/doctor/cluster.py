@@ -35,9 +35,9 @@ def check_java(subject: Case) -> Result:
         path = java.executable() or ""
         reported = java.version(path)
         return Result(f"Java {reported[1] if reported else 'unknown'}, {path}")
-    remedy = f"Install Java {java.LEAST} or later, set JAVA_HOME to it, or use --runner inline"
+    remedy = f"Install Java {java.least()} or later, set JAVA_HOME to it, or use --runner inline"
     if chosen.runner == "spark":
-        return failure(f"Spark needs Java {java.LEAST}, and {problem}", remedy, _NO_START)
+        return failure(f"Spark needs Java {java.least()}, and {problem}", remedy, _NO_START)
     return warning(f"{problem}. This sync would run inline, a larger one needs it", remedy)
 
 
@@ -49,7 +49,7 @@ def _java_problem() -> str | None:
     if reported is None:
         return f"{path} does not run"
     major, full = reported
-    return None if major >= java.LEAST else f"{path} is Java {full}"
+    return None if major >= java.least() else f"{path} is Java {full}"
 
 
 def _choice(subject: Case) -> RunnerChoice:

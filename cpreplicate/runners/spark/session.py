@@ -83,7 +83,8 @@ def refuse_without_java() -> None:
     """Raise `CpreplicateError` if there is no Java for Spark."""
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         raise CpreplicateError(
-            "Spark needs Java 17 or later and none was found; install it, or use --runner inline"
+            "Spark needs Java 17 or later (Spark 3.5: 8 or later) and none was found; install it,"
+            " or use --runner inline"
         )
 
 

@@ -418,6 +418,17 @@ class TestJava:
         assert found.names("failed") == ["java"]
         assert "needs Java 17" in found.text("java")
 
+    def test_of_version_8_suffices_for_spark_3(self, source, target, java, tmp_path, monkeypatch):
+        java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_292\"' >&2\n")
+        java.chmod(0o755)
+        described = tmp_path / "installed" / "pyspark-3.5.9.dist-info" / "METADATA"
+        described.parent.mkdir(parents=True)
+        described.write_text("Metadata-Version: 2.1\nName: pyspark\nVersion: 3.5.9\n")
+        monkeypatch.syspath_prepend(tmp_path / "installed")
+        found = examined(source, target)
+        assert found.status("java") == "ok"
+        assert "Java 8" in found.text("java")
+
     def test_does_not_run(self, source, target, java):
         java.write_text("#!/bin/sh\nexit 1\n")
         java.chmod(0o755)

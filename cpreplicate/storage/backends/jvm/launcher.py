@@ -21,8 +21,8 @@ from cpreplicate.storage.backends.jvm.client import Gone, Jvm, JvmAddress, Throw
 from cpreplicate.storage.java import executable
 
 _NO_JAVA = (
-    "--hdfs-client hadoop needs Java 17 or later. Install it or set JAVA_HOME, or use --hdfs-client"
-    " native"
+    "--hdfs-client hadoop needs Java 17 or later (with Spark 3.5: 8 or later). Install it or set"
+    " JAVA_HOME, or use --hdfs-client native"
 )
 _NO_JARS = (
     "--hdfs-client hadoop needs the jars of Spark with Hadoop's client, and none were found."
@@ -36,7 +36,8 @@ _JVM_OPTIONS = (
     "-XX:-UsePerfData",
     "-Dlog4j2.level=OFF",
     "-Dlog4j2.statusLoggerLevel=OFF",
-    # for Kerberos, as in Spark's JavaModuleOptions
+    # for Kerberos, as in Spark's JavaModuleOptions; Java 8 knows no modules, and ignores it
+    "-XX:+IgnoreUnrecognizedVMOptions",
     "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
 )
 _REAP_SECONDS = 5.0

@@ -137,7 +137,7 @@ def refusal_in_a_new_process(**environment: str) -> str:
 
 def test_missing_java_is_a_usage_error_before_anything_happens():
     message = refusal_in_a_new_process(PATH="/nonexistent")
-    assert message.startswith("--hdfs-client hadoop needs Java 17 or later. Install it")
+    assert message.startswith("--hdfs-client hadoop needs Java 17 or later (with Spark 3.5: 8")
 
 
 def test_a_java_that_does_not_start_is_a_usage_error_with_its_output(tmp_path):
@@ -147,6 +147,16 @@ def test_a_java_that_does_not_start_is_a_usage_error_with_its_output(tmp_path):
     java.chmod(0o755)
     message = refusal_in_a_new_process(JAVA_HOME=str(tmp_path))
     assert re.search(r"Unrecognized option\. .* needs Java 17", message)
+
+
+def test_java_8_is_given_no_option_that_it_refuses(tmp_path):
+    """Its launcher refuses options of modules, unless it is to ignore what it does not know."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    known = 'case "$*" in *"-XX:+IgnoreUnrecognizedVMOptions --add-opens"*) echo known;; esac'
+    java.write_text(f"#!/bin/sh\n({known}) >&2\nexit 1\n")
+    java.chmod(0o755)
+    assert "did not start: known." in refusal_in_a_new_process(JAVA_HOME=str(tmp_path))
 
 
 def test_an_unknown_cluster_is_reported_at_once():
