@@ -8,7 +8,7 @@ PYTEST = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(
 NOT_NIGHTLY = -m "not (stores or nightly)"
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check main-tests test test-rest test-all nightly test-spark durations coverage mutation cotenant spnego fuzz planted lines house docs not-run
-.PHONY: bench bench-stores bench-hdfs bench-wan bench-packs bench-scale bench-fleet bench-service bench-scrapes bench-status bench-promote bench-switch bench-retention bench-report bench-turns soak try-install try-kubernetes try-network deploy-check drill clean
+.PHONY: bench bench-stores bench-hdfs bench-yarn bench-wan bench-packs bench-scale bench-fleet bench-service bench-scrapes bench-status bench-promote bench-switch bench-retention bench-report bench-turns soak try-install try-kubernetes try-network deploy-check drill clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -181,6 +181,9 @@ bench-stores: setup stores ## 1,000 files of 64 KiB to versitygw, against rclone
 
 bench-hdfs: setup maven ## two HDFS clusters: cpreplicate against DistCp, seconds and calls a file
 	$(BIN)/python scripts/bench_hdfs.py
+
+bench-yarn: setup maven ## one YARN: against DistCp with 4 and 20 maps, start included, and where the start goes
+	$(BIN)/python scripts/bench_yarn.py
 
 bench-wan: setup maven ## the share of an emulated long-distance link that is used
 	$(BIN)/python scripts/bench_wan.py

@@ -1,12 +1,17 @@
-"""Hadoop's DistCp as a command: its jars from Maven Central, its maps as threads of one JVM."""
+"""Hadoop's DistCp as a command: its jars from Maven Central, its maps as threads of one JVM, or as
+containers of a YARN.
+"""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
+from tests.support import yarn
+
 _PROJECT = Path(__file__).resolve().parent
 _JARS, _CLASSES = _PROJECT / "build" / "jars", _PROJECT / "build" / "classes"
+_SERVICE = _PROJECT / "build" / "service"
 _SECONDS = 600
 _LOG4J = """log4j.rootLogger=WARN, err
 log4j.appender.err=org.apache.log4j.ConsoleAppender
@@ -67,3 +72,32 @@ def command(
         source,
         target,
     ]
+
+
+def build_service() -> Path:
+    """Have the auxiliary service of a NodeManager that DistCp's maps ask for; return its folder."""
+    servers = f"{yarn.HADOOP}:{yarn.JARS}/*"
+    _SERVICE.mkdir(parents=True, exist_ok=True)
+    _run("javac", "-d", str(_SERVICE), "-cp", servers, "NoShuffle.java")
+    return _SERVICE
+
+
+def command_on_yarn(
+    source: str, target: str, scratch: Path, maps: int, conf: Path, settings: tuple[str, ...] = ()
+) -> list[str]:
+    """`distcp -m MAPS -update SOURCE TARGET` as a job of the YARN whose configuration is `conf`."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    (scratch / "log4j.properties").write_text(_LOG4J)
+    given = [
+        "mapreduce.framework.name=yarn",
+        f"mapreduce.application.classpath={_JARS}/*",
+        f"yarn.application.classpath={_JARS}/*",
+        *("yarn.app.mapreduce.am.resource.mb=768", "yarn.app.mapreduce.am.command-opts=-Xmx512m"),
+        *("mapreduce.map.memory.mb=600", "mapreduce.map.java.opts=-Xmx400m"),
+        f"hadoop.tmp.dir={scratch}",
+        "dfs.replication=1",
+        *settings,
+    ]
+    options = [f"-D{setting}" for setting in given]
+    start = ["java", "-cp", f"{scratch}:{conf}:{_JARS}/*", "org.apache.hadoop.tools.DistCp"]
+    return [*start, *options, "-m", str(maps), "-update", source, target]

@@ -1,42 +1,23 @@
-"""A sync on a real YARN, a ResourceManager and a NodeManager on loopback: the Java side is
-`tests/yarn`.
-"""
+"""A sync on a real YARN, a ResourceManager and a NodeManager on loopback."""
 
-import contextlib
-import os
-import queue
-import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pyspark
 import pytest
 
 from cpreplicate.cli.submitted import SCRIPT
-from tests.support import building, checker, hdfs
+from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import started
 from tests.support.parts import cases
 from tests.support.waiting import PATIENCE, wait_until
+from tests.support.yarn import JARS, QUICKLY, cluster
 
 pytestmark = pytest.mark.xdist_group("spark-cluster")
 
-PROJECT = Path(__file__).resolve().parents[1] / "yarn"
-DEPLOYED = PROJECT.parents[1] / "deploy" / "spark"
-BUILT = PROJECT / "build"
-HADOOP = hdfs.PROJECT / "target" / "minicluster.jar"  # it holds YARN's servers too
-JARS = Path(pyspark.__file__).parent / "jars"
-START_SECONDS = PATIENCE
-QUICKLY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-ROOM = {
-    "yarn.scheduler.minimum-allocation-mb": "64",
-    "yarn.nodemanager.resource.memory-mb": "4096",
-    "yarn.nodemanager.resource.cpu-vcores": "4",
-    "yarn.nodemanager.vmem-check-enabled": "false",
-    "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "99.9",
-}
+DEPLOYED = Path(__file__).resolve().parents[2] / "deploy" / "spark"
 FILES = {f"shared/{number:04}": 20_000 + number for number in range(40)}
 
 
@@ -44,15 +25,7 @@ FILES = {f"shared/{number:04}": 20_000 + number for number in range(40)}
 def yarn(tmp_path_factory):
     """A directory with the client's configuration in `conf`."""
     directory = tmp_path_factory.mktemp("yarn")
-    hdfs.build()
-    with building.alone():
-        if not (BUILT / "complete").exists():
-            maven()
-            (BUILT / "complete").touch()
-    with cluster(directory) as answers:
-        assert answers.get(timeout=START_SECONDS) == "ready\n", (directory / "stderr").read_text()[
-            -4000:
-        ]
+    with cluster(directory):
         yield directory
 
 
@@ -66,6 +39,7 @@ def words(yarn, tmp_path, monkeypatch):
     ):
         monkeypatch.setenv(name, str(value))
     properties = {
+        "spark.cpreplicate.driverCopies": "false",
         "spark.yarn.jars": f"local:{JARS}/*",
         "spark.yarn.stagingDir": (tmp_path / "staging").as_uri(),
         "spark.yarn.am.memory": "512m",
@@ -138,60 +112,3 @@ def test_spark_submit_ends_with_the_code_of_the_command_in_client_mode_only(
     (tmp_path / "dcA" / JOB).mkdir(parents=True)
     done = submitted(words, tmp_path, "--deploy-mode", mode)
     assert done.returncode == code, done.stdout + done.stderr
-
-
-@contextlib.contextmanager
-def cluster(directory):
-    """Yield the first line of its process; it ends with the block, or when this process is gone."""
-    classpath = f"{BUILT}/*:{HADOOP}:{JARS}/*"
-    words = [str(directory), *(f"{key}={value}" for key, value in ROOM.items())]
-    with (directory / "stderr").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                "java",
-                "-Xmx512m",
-                *QUICKLY.split(),
-                "-cp",
-                classpath,
-                str(PROJECT / "MiniYarn.java"),
-                *words,
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd=directory,
-            text=True,
-            env={**os.environ, "JAVA_HOME": java_home()},
-        )
-    answers: queue.Queue[str] = queue.Queue()
-    stdout = process.stdout
-    assert stdout is not None
-    reader = threading.Thread(target=lambda: answers.put(stdout.readline()), daemon=True)
-    with process:
-        try:
-            reader.start()
-            yield answers
-        finally:
-            process.kill()  # containers end with their driver
-
-
-def java_home():
-    """Return the JAVA_HOME of containers."""
-    java = shutil.which("java")
-    assert java is not None
-    return str(Path(java).resolve().parent.parent)
-
-
-def maven():
-    """Offline where everything is cached; else with the network."""
-    for offline in (["--offline"], []):
-        done = subprocess.run(
-            ["mvn", "-q", "-B", *offline, "process-resources"],
-            cwd=PROJECT,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        if done.returncode == 0:
-            return
-    pytest.fail(done.stdout[-4000:] + done.stderr[-4000:])
