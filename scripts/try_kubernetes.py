@@ -57,6 +57,7 @@ def _options(place: Path) -> list[str]:
         "spark.executor.memory": "512m",
         "spark.driver.host": DRIVER,
         "spark.driver.bindAddress": DRIVER,
+        "spark.cpreplicate.driverCopies": "false",  # the executors are what is tried
         "spark.archives": f"{place}/environment.tar.gz#environment",
         "spark.pyspark.python": "./environment/bin/python",
         "spark.executorEnv.CPREPLICATE_PYTHON": os.path.realpath(sys.executable),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +50,8 @@ from cpreplicate.storage.waiting.work_slots import working
 # over 40 ms and 2 Gbit/s faster than four or sixteen, without a line somewhat slower:
 # docs/lab/executors.md
 _LARGE_STREAMS = 8
+# The number of tasks whose work one process does: small files wait more than they compute.
+SLOTS = min(4, os.cpu_count() or 1)
 Unit = Sequence[int]
 """Tasks that run one after the other, by their index in the batch."""
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cpreplicate.core.packs import PACK_BYTES
-from cpreplicate.runners.copy_rows import Copies, Indexes, WithRanges, packed_of, sizes_of
+from cpreplicate.runners.copy_rows import Copies, Indexes, WithRanges, packed_of, sizes_of, taken
 from cpreplicate.runners.tasks import SMALL, Read, Task, size_of
 
 BATCHES_A_SLOT = 4  # so that a slow batch leaves others to the faster slots
@@ -54,9 +54,7 @@ def batches(
     ]
     # their costs are alike: those with most to move
     bins.sort(key=lambda bin_: int(sizes[bin_].sum()), reverse=True)
-    if isinstance(actions, Copies):
-        return [actions.take(bin_) for bin_ in bins]
-    return [tuple(map(actions.__getitem__, bin_.tolist())) for bin_ in bins]
+    return [taken(actions, bin_) for bin_ in bins]
 
 
 def _is_of_pack(action: Task) -> bool:

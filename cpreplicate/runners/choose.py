@@ -15,7 +15,12 @@ from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.base import Runner
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions, is_submitted
+from cpreplicate.runners.options import (
+    COPIES_IN_DRIVER,
+    DEFAULT_MASTER,
+    ExecutionOptions,
+    is_submitted,
+)
 from cpreplicate.storage import Sides
 
 _log = logging.getLogger(__name__)
@@ -49,7 +54,8 @@ def seconds_by_spark(execution: ExecutionOptions, inline: float) -> float:
     if not _is_installed() or not _can_start():
         return math.inf
     speed = spark_speed(execution)
-    return speed.start + inline / speed.speedup
+    early = speed.start if _works_early(execution) else 0.0
+    return speed.start + max(0.0, inline - early) / speed.speedup
 
 
 class RunnerChoice(NamedTuple):
@@ -80,7 +86,9 @@ def runner_choice(
     start, is_measured, speedup = spark_speed(execution, is_started)
     by_one = files / _FILES_A_SECOND + size / _BYTES_A_SECOND
     least = size / bandwidth if bandwidth else 0.0  # that the limit of the run leaves
-    inline, spark = max(by_one, least), start + max(by_one / speedup, least)
+    early = start if _works_early(execution) else 0.0  # while Spark starts
+    by_many = start + max(0.0, by_one - early) / speedup
+    inline, spark = max(by_one, least), max(by_many, start - early + least)
     if execution.runner != "auto":
         asked = spark if execution.runner == "spark" else inline
         return RunnerChoice(execution.runner, reason, asked)
@@ -157,6 +165,12 @@ def _can_start() -> bool:
     `spark-submit`.
     """
     return is_submitted() or has_passwd_entry()
+
+
+def _works_early(execution: ExecutionOptions) -> bool:
+    """Return whether this process works, too, while the executors of a cluster start."""
+    is_cluster = not (execution.spark_master() or DEFAULT_MASTER).startswith("local")
+    return is_cluster and (execution.property(COPIES_IN_DRIVER) or "true").lower() != "false"
 
 
 def _speedup(master: str, execution: ExecutionOptions) -> float:

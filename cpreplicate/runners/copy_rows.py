@@ -55,6 +55,13 @@ def packed_of(actions: Sequence[Task]) -> Indexes:
     return np.fromiter(flags, np.bool_, len(actions))
 
 
+def taken(actions: Sequence[Task], rows: Indexes) -> Sequence[Task]:
+    """Return the actions of these rows."""
+    if isinstance(actions, Copies):
+        return actions.take(rows)
+    return tuple(actions[row] for row in rows.tolist())
+
+
 @dataclass(frozen=True)
 class Planned:
     """All copies of a plan: `files` to `targets`, which are relative to `root`.
@@ -168,9 +175,7 @@ class WithRanges(Sequence[Task]):
         """Return the actions with ranges in place of the copies of their files."""
         files = set(map(file_of, ranges))
         rows = [row for row, action in enumerate(actions) if action.target not in files]
-        if isinstance(actions, Copies):
-            return cls(actions.take(np.array(rows, np.int64)), ranges)
-        return cls([actions[row] for row in rows], ranges)
+        return cls(taken(actions, np.array(rows, np.int64)), ranges)
 
     @property
     def parts(self) -> tuple[Sequence[Task], Sequence[Task]]:

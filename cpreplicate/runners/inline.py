@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from collections import deque
@@ -13,7 +12,7 @@ from typing import Any, Generic
 
 from cpreplicate.core.packs import WRITERS
 from cpreplicate.runners.base import Done, In, Out
-from cpreplicate.runners.batch import perform
+from cpreplicate.runners.batch import SLOTS, perform
 from cpreplicate.runners.options import ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.tasks import (
@@ -30,8 +29,6 @@ from cpreplicate.storage import Sides
 from cpreplicate.storage.waiting import cancellation
 
 _TRIES = 3
-# The number of tasks whose work it does: small files wait more than they compute.
-_SLOTS = min(4, os.cpu_count() or 1)
 PAUSE = 0.2  # seconds before the second try, doubled before the next
 _MAPPED = 16  # calls of `map` at once, which wait for storages far more than they compute
 # Calls of `map` at once for local files, which hardly wait. More would hinder each other.
@@ -149,7 +146,7 @@ class InlineRunner:
         if self._is_cancelled:
             raise RunnerStopped
         try:
-            return perform(actions, self._sides, self._streams, _SLOTS, counter, WRITERS)
+            return perform(actions, self._sides, self._streams, SLOTS, counter, WRITERS)
         except RunnerStopped:
             cancellation.go_on()  # what stopped it is the better reason
             raise

@@ -40,6 +40,9 @@ class ExecutionOptions:
         return self.master or self.property("spark.master")
 
 
+COPIES_IN_DRIVER = "spark.cpreplicate.driverCopies"  # while executors start; `true` by default
+
+
 def is_submitted() -> bool:
     """Return whether `spark-submit` started this process. Its options win."""
     return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -91,13 +91,13 @@ class WarmRunners:
         """End the session if it has been idle for long enough. Return whether it ended.
 
         Waits for no other thread. A session that starts, which may take minutes on a full cluster,
-        has a user.
+        is not ended.
         """
         if not self._lock.acquire(blocking=False):
             return False
         try:
             is_idle = self._clock() - self._last_used >= self._session_idle
-            if self._spark is None or self._users or not is_idle:
+            if self._spark is None or self._users or self._spark.is_starting or not is_idle:
                 return False
             self._end_session()
         finally:

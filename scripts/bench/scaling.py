@@ -156,6 +156,7 @@ def settings(executors: int, events: Path) -> tuple[tuple[str, str], ...]:
     They import what they need from here.
     """
     return (
+        ("spark.cpreplicate.driverCopies", "false"),
         ("spark.cores.max", str(executors)),
         ("spark.executor.cores", "1"),
         ("spark.executor.memory", "512m"),

@@ -70,7 +70,9 @@ class Site:
         """Start a sync; kill it if the block raises."""
         conf = ("--source-conf", NAMED, "--target-conf", NAMED)
         where = (f"{self.checkpoints}/{JOB}", root)
-        spark = ("--master", self.spark.url) if runner == "spark" else ()
+        # the executors are what is cut off: the driver leaves all copies to them
+        alone = ("--conf", "spark.cpreplicate.driverCopies=false")
+        spark = ("--master", self.spark.url, *alone) if runner == "spark" else ()
         output = ("--output", "json", "--progress", "ndjson", "--runner", runner)
         self._runs += 1
         run = Run(

@@ -17,6 +17,7 @@ import pytest
 from cpreplicate.errors import CpreplicateError
 from cpreplicate.runners import Copy, Delete, ExecutionOptions, Read, Wanted, dropping, inline
 from cpreplicate.runners.inline import InlineRunner
+from cpreplicate.runners.options import COPIES_IN_DRIVER
 from cpreplicate.runners.spark import executors
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Side, Sides, checksum
@@ -253,9 +254,10 @@ def test_a_master_that_cannot_be_reached_is_one_clear_error(copies):
 
 
 def refusal_of(master, copies):
+    alone = ((COPIES_IN_DRIVER, "false"),)  # else the driver would be done by then
     with (
         pytest.raises(CpreplicateError) as raised,
-        SparkRunner(Sides(), ExecutionOptions(master=master)) as runner,
+        SparkRunner(Sides(), ExecutionOptions(master=master, conf=alone)) as runner,
     ):
         runner.run(copies)
     return str(raised.value)

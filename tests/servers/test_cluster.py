@@ -16,12 +16,15 @@ import time
 
 import pytest
 
+from cpreplicate.runners import Copy, ExecutionOptions
+from cpreplicate.runners.spark.runner import SparkRunner
+from cpreplicate.storage import Sides
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import started
 from tests.support.s3 import FaultyProxy, S3Server, side_options
-from tests.support.standalone import QUICKLY, StandaloneCluster
-from tests.support.waiting import wait_until
+from tests.support.standalone import EXECUTORS_ONLY, QUICKLY, StandaloneCluster
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.xdist_group("spark-cluster"), pytest.mark.rest]
 
@@ -100,7 +103,7 @@ class Copying:
         """Start a sync of a checkpoint with these files; return once so many are at the target."""
         checkpoint = write_checkpoint(place / "dcA", 1, files)
         places = (checkpoint, place / "dcB", "--output", "json")
-        runner = ("--runner", "spark", "--master", self._cluster.master)
+        runner = ("--runner", "spark", "--master", self._cluster.master, *EXECUTORS_ONLY)
         sync = self._stack.enter_context(started("sync", *places, *runner, *words))
         while_it_runs(sync, lambda: len(identities(place)) >= whole)
         return sync
@@ -264,7 +267,17 @@ def test_the_calls_are_limited_for_all_workers_together_also_while_one_dies_and_
             "--streams",
             8,
         )
-        words = ("--runner", "spark", "--master", cluster.master, "--max-rps", CALLS, *few, *conf)
+        words = (
+            "--runner",
+            "spark",
+            "--master",
+            cluster.master,
+            *EXECUTORS_ONLY,
+            "--max-rps",
+            CALLS,
+            *few,
+            *conf,
+        )
         with started("sync", checkpoint, bucket, *words) as sync:
             while_it_runs(sync, lambda: len(proxy.requests) > CALLS)
             # what streams have reserved before counts, too: the longer, the less it weighs
@@ -432,8 +445,9 @@ def assert_replicated(tmp_path, files):
 
 def test_a_cluster_that_tries_a_task_once_excludes_no_machine_and_runs_a_sync(cluster, tmp_path):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
-    places = (checkpoint, tmp_path / "dcB", "--runner", "spark", "--master", cluster.master)
-    with started("sync", *places, "--conf", "spark.task.maxFailures=1") as sync:
+    places = (checkpoint, tmp_path / "dcB", *EXECUTORS_ONLY)
+    runner = ("--runner", "spark", "--master", cluster.master)
+    with started("sync", *places, *runner, "--conf", "spark.task.maxFailures=1") as sync:
         assert sync.ended() == 0, sync.messages()
     assert_replicated(tmp_path, FILES)
 
@@ -442,7 +456,33 @@ def test_executors_that_spark_asks_for_by_need_copy_everything(cluster, tmp_path
     """There is none before the first job, and none is waited for."""
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
     conf = [word for name, value in DYNAMIC.items() for word in ("--conf", f"{name}={value}")]
-    places = (checkpoint, tmp_path / "dcB", "--runner", "spark", "--master", cluster.master)
-    with started("sync", *places, *conf) as sync:
+    places = (checkpoint, tmp_path / "dcB", *EXECUTORS_ONLY)
+    runner = ("--runner", "spark", "--master", cluster.master)
+    with started("sync", *places, *runner, *conf) as sync:
         assert sync.ended() == 0, sync.messages()
     assert checker.faults(tmp_path / "dcB" / JOB) == []
+
+
+def test_the_driver_copies_until_executors_are_there_which_copy_the_rest(cluster, tmp_path):
+    """Its two streams are held up until an executor has copied a file."""
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    places = [(tmp_path / each / JOB).as_uri() for each in ("dcA", "dcB")]
+    copies = [
+        Copy(f"{places[0]}/{name}", f"{places[1]}/{name}", size) for name, size in FILES.items()
+    ]
+    here, by_executors, is_copied = [], [], threading.Event()
+
+    def done(outcome):
+        if not threading.current_thread().name.startswith("copy"):
+            by_executors.append(outcome.target)
+            is_copied.set()
+        else:
+            here.append(outcome.target)
+            assert is_copied.wait(PATIENCE)
+
+    options = ExecutionOptions(runner="spark", master=cluster.master, streams=2)
+    with SparkRunner(Sides(), options) as runner:
+        outcomes = runner.run(copies, done=done)
+    assert [outcome.error for outcome in outcomes] == [None] * len(FILES)
+    assert len(here) == 2
+    assert sorted([*here, *by_executors]) == sorted(copy.target for copy in copies)

@@ -7,7 +7,7 @@ import pytest
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import started
-from tests.support.standalone import QUICKLY, StandaloneCluster
+from tests.support.standalone import EXECUTORS_ONLY, QUICKLY, StandaloneCluster
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("spark-cluster")
@@ -27,7 +27,7 @@ def test_a_master_that_is_lost_with_its_workers_ends_a_run_which_gives_its_lease
     places = (checkpoint, tmp_path / "dcB")
     for timeout in TIMEOUTS:
         with started_cluster(tmp_path / f"standalone-{timeout}", monkeypatch) as cluster:
-            words = ("--runner", "spark", "--master", cluster.master, *VERY_SLOWLY)
+            words = ("--runner", "spark", "--master", cluster.master, *EXECUTORS_ONLY, *VERY_SLOWLY)
             with started("sync", *places, *words, "--engine-timeout", timeout) as sync:
                 has_ended = ends_before_further_files(sync, shared)
                 cluster.close()
@@ -46,7 +46,7 @@ def test_a_master_that_is_lost_with_its_workers_ends_a_run_which_gives_its_lease
 
 def test_a_master_that_never_answered_is_named_and_leaves_no_lease(tmp_path):
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
-    words = ("--runner", "spark", "--master", "spark://127.0.0.1:1", *SOON)
+    words = ("--runner", "spark", "--master", "spark://127.0.0.1:1", *EXECUTORS_ONLY, *SOON)
     with started("sync", checkpoint, tmp_path / "dcB", *words) as sync:
         assert sync.ended() == 7, sync.messages()
         messages = sync.messages()

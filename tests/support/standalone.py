@@ -30,6 +30,8 @@ _JVM = (
     " -XX:-BytecodeVerificationRemote"
 )
 QUICKLY = {"JAVA_TOOL_OPTIONS": _JVM}  # start in less time, executors too; not for measuring
+# for tests of what executors do: the driver copies little files itself before they are there
+EXECUTORS_ONLY = ("--conf", "spark.cpreplicate.driverCopies=false")
 # in the environment; not for these processes
 _OTHERS = (
     "SPARK_",

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 from pyspark import SparkContext
 
 from cpreplicate.runners.tasks import EngineLost
+from cpreplicate.storage.waiting import cancellation
 from cpreplicate.storage.waiting.side_call import SideCall, in_thread
 
 _log = logging.getLogger(__name__)
@@ -113,8 +114,8 @@ class EngineWatch:
         return (
             "no executor of Spark that can run a task has come within"
             f" {self._seconds():.0f} s. Free slots of the cluster, or let executors reach the ports"
-            " of the driver (docs/clusters.md), or give a longer --engine-timeout. Nothing was"
-            " copied"
+            " of the driver (docs/clusters.md), or give a longer --engine-timeout. What was"
+            " copied is kept"
         )
 
 
@@ -218,13 +219,15 @@ def wait_for_master(url: str, timeout: float | None) -> None:
     while addresses and not accepts_any(addresses):
         if time.monotonic() >= end:
             raise EngineLost(errno.ETIMEDOUT, _no_master(timeout or LOST_SECONDS), url)
+        cancellation.go_on()
         time.sleep(_PAUSE)
 
 
 def _no_master(seconds: float) -> str:
     return (
         f"no Spark master has answered for {seconds:.0f} s, which is as long as --engine-timeout"
-        " allows. Start it, correct --master, or open its port for this machine. Nothing was copied"
+        " allows. Start it, correct --master, or open its port for this machine. What was copied"
+        " is kept"
     )
 
 

@@ -22,11 +22,13 @@ from pyspark import SparkContext, TaskContext
 from cpreplicate.core.log_context import title
 from cpreplicate.core.sizes import counted
 from cpreplicate.errors import CpreplicateError
+from cpreplicate.runners import startup_times
 from cpreplicate.runners.base import Done, In, Out
 from cpreplicate.runners.batch import perform
 from cpreplicate.runners.batching import BATCH_BYTES, batches
 from cpreplicate.runners.copy_rows import places_of, sizes_of
-from cpreplicate.runners.options import ExecutionOptions
+from cpreplicate.runners.early import EarlyWork, worth_it
+from cpreplicate.runners.options import COPIES_IN_DRIVER, ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.ranges import Splitting, joining
 from cpreplicate.runners.spark import executors, failures, session
@@ -52,10 +54,12 @@ from cpreplicate.runners.tasks import (
 from cpreplicate.storage import Sides
 from cpreplicate.storage.rpc import RpcAddress, serve
 from cpreplicate.storage.waiting import cancellation
-from cpreplicate.storage.waiting.side_call import in_thread
+from cpreplicate.storage.waiting.side_call import SideCall, in_thread
 from cpreplicate.storage.wrappers.limits import pace
 
 _Batch = Sequence[Task]
+_LOOK = 0.05  # seconds between two looks at a session that starts
+_START_SECONDS = 60.0  # for the start of a session that nobody needs any more
 _CANCEL_SECONDS = 0.5  # between two checks whether a job is to be cancelled
 # for the end of a cancelled job of an engine that is lost, of the seconds that its end may take
 _END_SECONDS = 4.0
@@ -71,9 +75,11 @@ _LAST = 0  # an attempt with this number or a higher one reports failures instea
 class SparkRunner:
     """A runner whose batches are Spark tasks.
 
-    The session starts with the first `run` and stops with the context. Spark tries a batch that
-    fails again, without what it had finished. If Spark gives the whole job up, as when executors
-    die at each try or a file fails on every executor, the rest is tried once more, file by file.
+    The session starts with the first `run` and stops with the context. Until an executor of a
+    cluster runs tasks, this process works on the actions itself: docs/adr/0022. Spark tries a batch
+    that fails again, without what it had finished. If Spark gives the whole job up, as when
+    executors die at each try or a file fails on every executor, the rest is tried once more, file
+    by file.
     """
 
     name = "spark"
@@ -91,9 +97,13 @@ class SparkRunner:
         self.is_elsewhere = session.is_elsewhere(self._execution)
         self._progress = Progress()
         self._reports = ProgressReports(self._progress)
-        self._resources = contextlib.ExitStack()
+        self._resources, self._shown = contextlib.ExitStack(), contextlib.ExitStack()
         self._starting = threading.Lock()
         self._started: _Started | None = None
+        self._working_early = threading.Lock()  # one run at a time does
+        self._start_beside: SideCall[_Started] | None = None
+        self._is_ready = False
+        self._is_closed = self._is_shown = False
         self._numbers = itertools.count()
         self._groups: set[str] = set()
         self._is_cancelled = False
@@ -108,8 +118,83 @@ class SparkRunner:
         was cancelled in Spark is not started again. Raises `EngineLost` if no executor answers for
         too long.
         """
-        started = self._session()
         self._progress.expect(len(actions), int(sizes_of(actions).sum()))
+        with self._may_work_early(actions) as is_early:
+            results = (
+                self._early(actions, level, done)
+                if is_early
+                else self._by_executors(actions, self._session(), level, done)
+            )
+        self._count_failures(actions, results)
+        return results
+
+    @contextlib.contextmanager
+    def _may_work_early(self, actions: Sequence[Task]) -> Iterator[bool]:
+        """Return whether this run works in this process until executors are ready."""
+        is_possible = self.is_elsewhere and not self._is_ready and worth_it(actions)
+        if not is_possible or not self._working_early.acquire(blocking=False):
+            yield False
+            return
+        try:
+            is_own = self._start_beside is not None or session.existing() is None
+            word = session.given(self._execution, COPIES_IN_DRIVER) or "true"
+            yield is_own and not self._is_ready and word.lower() != "false"
+        finally:
+            self._working_early.release()
+
+    def _early(self, actions: Sequence[Task], level: int, done: Done | None) -> list[Outcome]:
+        """Work here until executors are ready, and leave the rest to them."""
+        self._show()
+        streams = self._execution.streams
+        with EarlyWork(actions, self._sides, streams, self._progress, done) as early:
+            starting = self._started_beside(level, places_of(actions))
+            while not starting.wait(_LOOK):
+                if early.has_done_all():
+                    return early.outcomes
+                self._go_on()
+            try:
+                started = starting.result()
+            except BaseException:
+                self._start_beside = None
+                raise
+            self._is_ready = True
+            results = self._by_executors(early.hand_over(), started, level, done)
+            results += self._by_executors(early.finish(self._go_on), started, level, done)
+            return results + early.outcomes
+
+    def _go_on(self) -> None:
+        """Raise if the run of this thread was cancelled."""
+        self._refuse_if_over()
+        cancellation.go_on()
+
+    def _refuse_if_over(self) -> None:
+        """Raise `RunnerStopped` if nobody needs the session any more."""
+        if self._is_cancelled or self._is_closed:
+            raise RunnerStopped
+
+    def _started_beside(self, level: int, places: Iterable[str]) -> SideCall[_Started]:
+        """Begin to start the session in another thread, unless that was begun."""
+        if self._start_beside is None:
+            ready = partial(self._ready, level, self._needs(places))
+            self._start_beside = in_thread(ready, "spark-start")
+        return self._start_beside
+
+    def _ready(self, level: int, needs: executors.Needs) -> _Started:
+        """Return the session once one of its executors has run a task, or cannot."""
+        began = time.monotonic()
+        with cancellation.cancellable(self._refuse_if_over):
+            started = self._session()
+            with contextlib.suppress(*session.LOST):  # the tasks of the run meet the same
+                self._collected(started, _Checked(_nothing, needs), [0], level)
+                startup_times.record(str(started.context.master), time.monotonic() - began)
+        return started
+
+    def _by_executors(
+        self, actions: Sequence[Task], started: _Started, level: int, done: Done | None
+    ) -> list[Outcome]:
+        """Return the outcomes of actions that tasks of Spark execute."""
+        if not len(actions):
+            return []
         splitting = Splitting(started.slots, self._execution.batch_bytes or BATCH_BYTES)
         joined = partial(self._progress.add, _JOINED, files=1)
         with joining(actions, splitting, self._sides, done, joined) as files:
@@ -117,7 +202,6 @@ class SparkRunner:
             if files.unjoined:
                 results += self._outcomes(files.unjoined, started, level, done)
         self._progress.end(_JOINED)
-        self._count_failures(actions, results)
         return results
 
     def _outcomes(
@@ -174,6 +258,11 @@ class SparkRunner:
                 _cancel(self._started.context, group)
 
     @property
+    def is_starting(self) -> bool:
+        """Whether the session starts, beside runs or after them."""
+        return self._start_beside is not None and not self._start_beside.has_ended
+
+    @property
     def has_started(self) -> bool:
         """Whether the session was started."""
         return self._started is not None
@@ -201,9 +290,29 @@ class SparkRunner:
     def __enter__(self) -> SparkRunner:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object = None, *_: object) -> None:
+        self._shown.close()
+        self._end_start(is_hasty=kind is not None or self._is_cancelled)
         self._resources.close()
         self._started = None
+
+    def _end_start(self, is_hasty: bool) -> None:
+        """Wait until the session has started, or will not: nobody needs it any more.
+
+        An application that was submitted would wait for its driver without end at the cluster. So
+        it is stopped when it has begun. If that takes too long, or `is_hasty`, the JVM is killed.
+        """
+        starting, self._start_beside = self._start_beside, None
+        if starting is None:
+            return
+        self._is_closed = True
+        if is_hasty or not starting.wait(_START_SECONDS):
+            starting.end(self._kill_start)
+        self._is_closed = self._is_ready = False
+
+    def _kill_start(self) -> None:
+        if self._started is None:
+            session.kill_jvm()
 
     def _stage(
         self,
@@ -302,6 +411,7 @@ class SparkRunner:
     def _start(self) -> _Started:
         """Start the session, the server that executors report to, and the watch of the engine."""
         enter = self._resources.enter_context
+        self._show()
         found = enter(session.session(self._execution, self._levels, self._is_lost))
         context = found.context
         conf = context.getConf()
@@ -315,10 +425,19 @@ class SparkRunner:
             "reserve": pace(self._sides.target.limits).reserve,
         }
         address = enter(serve(answers, str(host), bind, int(port or 0)))
-        enter(showing(self._progress, self._execution.show))
         engine = Engine(context, lambda: self._reports.heard)
         watch = enter(watching(engine, self._execution.engine_timeout))
         return _Started(found, address, session.slots(context, self._execution), watch)
+
+    def _show(self) -> None:
+        """Show the progress from now on."""
+        if not self._is_shown:
+            self._is_shown = True
+            self._shown.enter_context(showing(self._progress, self._execution.show))
+
+
+def _nothing(_item: object) -> None:
+    """Do nothing: that a task has run is what counts."""
 
 
 def _cancel(context: SparkContext, group: str) -> None:

@@ -26,6 +26,7 @@ import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 
 from cpreplicate import version
 from cpreplicate.errors import CpreplicateError, UsageError
@@ -42,6 +43,8 @@ from cpreplicate.runners.spark.engine import (
     some_executors,
     wait_for_master,
 )
+from cpreplicate.runners.tasks import RunnerStopped
+from cpreplicate.storage.waiting import cancellation
 from cpreplicate.storage.waiting.side_call import in_thread
 
 TRIES = 4
@@ -67,6 +70,7 @@ _PYTHON_MEMORY = "spark.executor.pyspark.memory"
 _LEAST_PYTHON_MEMORY = 2 << 30  # with 1.5 GiB no thread could be started (measured on file:)
 _SPARK_SIZE = re.compile(r"(\d+)([kmgtp]?)b?")  # without a unit in MiB
 _SHIFTS = {"k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
+_MANAGERS = ("yarn", "k8s://")
 _MOST_EXECUTORS = "spark.dynamicAllocation.maxExecutors"
 _SLOTS_WITHOUT_LIMIT = 100  # of dynamic allocation that may grow for ever
 _STOP_SECONDS = 60.0  # for the end of a session; then its JVM is killed
@@ -121,17 +125,17 @@ def session(
     `pools` is the number of priority levels of jobs in a new one; `level-0` is the most important.
     `is_lost`: its executors do not answer.
     """
-    existing = _existing()
+    found = existing()
     with contextlib.ExitStack() as resources:
         directory = Path(
             resources.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-"))
         )
-        context = existing or resources.enter_context(
+        context = found or resources.enter_context(
             _new_context(execution, directory, pools, is_lost)
         )
         refuse_unrunnable(context.getConf().get)
         archive = _shipped(directory)
-        if existing is None:
+        if found is None:
             context.addPyFile(str(archive))
             yield Session(context, None)
         else:
@@ -155,9 +159,27 @@ def slots(context: SparkContext, execution: ExecutionOptions) -> int:
         return execution.parallelism or int(context.defaultParallelism)
     if str(context.getConf().get(DYNAMIC)).lower() == "true":
         return max(_most_slots(context.getConf().get), int(context.defaultParallelism))
+    if slots_asked_for := _slots_asked_for(str(context.master), context.getConf().get):
+        return slots_asked_for
     _wait_for_executors(context)
     _refuse_idle(context)
     return int(context.defaultParallelism)
+
+
+def _slots_asked_for(master: str, conf: _Properties) -> int:
+    """Return how many tasks the executors run at once that YARN or Kubernetes was asked for.
+
+    They come one by one, the last perhaps never: tasks that are there begin with the first one. 0
+    if their number is not known, or if none could run a task.
+    """
+    if not master.startswith(_MANAGERS):
+        return 0
+    words = (conf("spark.executor.instances"), conf("spark.executor.cores"), conf(_TASK_CORES))
+    given = [str(word or default) for word, default in zip(words, (2, 1, 1), strict=True)]
+    if not all(word.isdecimal() for word in given):
+        return 0
+    instances, cores, of_task = map(int, given)
+    return instances * (cores // max(1, of_task))
 
 
 def _most_slots(conf: _Properties) -> int:
@@ -182,7 +204,7 @@ def _refuse_idle(context: SparkContext) -> None:
         raise UsageError(
             f"Spark starts no task: {_TASK_CORES}={context.getConf().get(_TASK_CORES)} is more than"
             f" its executors have cores ({cores}). Give --conf {_TASK_CORES}={cores} or less, or"
-            " more spark.executor.cores. Nothing was copied"
+            " more spark.executor.cores. What was copied is kept"
         )
 
 
@@ -206,11 +228,11 @@ def not_started(error: Exception, execution: ExecutionOptions) -> CpreplicateErr
             f"the master at {_master(execution)} accepts connections, and did not answer the"
             f" registration: it runs another release of Spark than {pyspark.__version__}, which is"
             " that of pyspark here, or it asks for spark.authenticate. Its log names the reason."
-            " Nothing was copied"
+            " What was copied is kept"
         )
     return CpreplicateError(
         f"Spark ended while it started: {found}. Look in the cluster's logs, or use --conf"
-        " spark.log.level=INFO. Nothing was copied"
+        " spark.log.level=INFO. What was copied is kept"
     )
 
 
@@ -226,15 +248,15 @@ def _new_context(
         raise CpreplicateError(
             f"Spark cannot start: user id {os.geteuid()} has no passwd entry, which Hadoop's login"
             " in its JVM needs. Add an entry at the container's start, as the images of Spark do,"
-            " or use --runner inline. Nothing was copied"
+            " or use --runner inline. What was copied is kept"
         )
     wait_for_master(_master(execution), execution.engine_timeout)
     conf, began = _conf(execution, directory, pools), time.monotonic()
     if execution.spark_master() is not None or not is_submitted():
         # otherwise the workers run whatever `python3` is
         os.environ["PYSPARK_PYTHON"] = _python(execution)
-    with _hidden_java_stderr(directory), _own_interrupt():
-        context = _started(conf)
+    with _explained(directory / "stderr") as stderr, _own_interrupt():
+        context = _started(conf, stderr)
     startup_times.record(str(context.master), time.monotonic() - began)
     try:
         yield context
@@ -244,10 +266,11 @@ def _new_context(
 
 def _master(execution: ExecutionOptions) -> str:
     """Return the master as far as it is known before the session; empty if others choose it."""
-    return execution.spark_master() or ("" if is_submitted() or _existing() else DEFAULT_MASTER)
+    return execution.spark_master() or ("" if is_submitted() or existing() else DEFAULT_MASTER)
 
 
-def _existing() -> SparkContext | None:
+def existing() -> SparkContext | None:
+    """Return the context that this process has already."""
     return SparkContext._active_spark_context
 
 
@@ -270,7 +293,7 @@ def _conf(execution: ExecutionOptions, directory: Path, pools: int) -> SparkConf
         if not is_elsewhere(execution):
             conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
         else:
-            conf.setAll(fault_settings(execution))
+            conf.setAll([*fault_settings(execution), *_AT_ONCE])
     if pools:
         conf.set("spark.scheduler.mode", "FAIR").set(
             "spark.scheduler.allocation.file", _pools(directory, pools)
@@ -288,6 +311,10 @@ def fault_settings(execution: ExecutionOptions) -> list[tuple[str, str]]:
     return [(_MAX_FAILURES, str(TRIES)), *exclusion]
 
 
+# On YARN and Kubernetes, Spark would wait up to 30 s for four executors in five before a first task
+_AT_ONCE = [("spark.scheduler.minRegisteredResourcesRatio", "0")]
+
+
 def refuse_unrunnable(conf: _Properties) -> None:
     """Raise `UsageError` if Spark would run no job with these properties.
 
@@ -299,7 +326,7 @@ def refuse_unrunnable(conf: _Properties) -> None:
             f"Spark runs no job with {_EXCLUDES}=true unless {_MAX_FAILURES}"
             f" ({conf(_MAX_FAILURES) or TRIES}) is above {_TRIES_ON_NODE}"
             f" ({conf(_TRIES_ON_NODE) or _TRIES_ON_NODE_BY_DEFAULT}). Change one of them, or give"
-            f" --conf {_EXCLUDES}=false. Nothing was copied"
+            f" --conf {_EXCLUDES}=false. What was copied is kept"
         )
 
 
@@ -317,7 +344,7 @@ def _refuse_little_memory(conf: _Properties) -> None:
         raise UsageError(
             f"{_PYTHON_MEMORY}={given} is too little: it limits the address space of Python, and"
             f" each of the {cores} tasks of an executor needs 2g for its threads. Leave it out, or"
-            f" give --conf {_PYTHON_MEMORY}={2 * int(cores)}g. Nothing was copied"
+            f" give --conf {_PYTHON_MEMORY}={2 * int(cores)}g. What was copied is kept"
         )
 
 
@@ -379,8 +406,10 @@ def _pools(directory: Path, pools: int) -> str:
     return file.as_uri()
 
 
-def _started(conf: SparkConf) -> SparkContext:
+def _started(conf: SparkConf, stderr: Path) -> SparkContext:
     try:
+        _launch(conf, stderr)
+        cancellation.go_on()
         context = SparkContext(conf=conf)
     except BaseException as error:
         # before the JVM is stopped, because the message is there
@@ -391,6 +420,33 @@ def _started(conf: SparkConf) -> SparkContext:
         raise RuntimeError(reason) from None
     _let_accumulators_end(context)
     return context
+
+
+def _launch(conf: SparkConf, stderr: Path) -> None:
+    """Start the JVM, unless there is one, with this file for what it prints.
+
+    That would be incubator modules and native libraries; and this process may print at any time.
+    """
+    cancellation.go_on()
+    if SparkContext._gateway is None:
+        with stderr.open("wb") as file:
+            gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
+
+
+def kill_jvm() -> None:
+    """Kill the JVM, so that a session ends that starts in another thread."""
+    if (process := _jvm_process()) is not None:
+        process.kill()
+
+
+def given(execution: ExecutionOptions, name: str) -> str | None:
+    """Return a property as it was given: to this command, or to `spark-submit`."""
+    found = execution.property(name)
+    if found is None and is_submitted():
+        SparkContext._ensure_initialized()
+        found = SparkConf().get(name)
+    return found
 
 
 def _let_accumulators_end(context: SparkContext) -> None:
@@ -415,6 +471,7 @@ def _wait_for_executors(context: SparkContext) -> None:
             seen, since = count, now
         if (seen and now - since > _SETTLED) or now - began > _PATIENCE:
             return
+        cancellation.go_on()
         time.sleep(0.05)
 
 
@@ -485,7 +542,9 @@ def _java_output(stderr: Path) -> str:
     """Return what a JVM that did not start printed, or where else the reason may be found."""
     lines = [
         line
-        for line in stderr.read_bytes().decode(errors="replace").splitlines()
+        for line in (stderr.read_bytes() if stderr.exists() else b"")
+        .decode(errors="replace")
+        .splitlines()
         if not _ALWAYS_PRINTED.search(line)
     ]
     output = " ".join(" ".join(lines).split())
@@ -493,26 +552,18 @@ def _java_output(stderr: Path) -> str:
         return f"It printed: {output[-2000:]}"
     return (
         "If it waited for executors, the logs of the cluster's workers, or of its pods, show why"
-        " none came; --conf spark.log.level=INFO shows more here. Nothing was copied"
+        " none came; --conf spark.log.level=INFO shows more here. What was copied is kept"
     )
 
 
 @contextlib.contextmanager
-def _hidden_java_stderr(directory: Path) -> Iterator[None]:
-    """Hide what the JVM prints at its start (incubator modules, native libraries).
-
-    If the block raises, the error contains it.
-    """
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with open(directory / "stderr", "w+b") as hidden:
-        os.dup2(hidden.fileno(), 2)
-        try:
-            yield
-        except Exception as error:
-            raise CpreplicateError(
-                f"Spark did not start: {str(error).rstrip('.')}. {_java_output(Path(hidden.name))}"
-            ) from error
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+def _explained(stderr: Path) -> Iterator[Path]:
+    """Raise what the block raises as an error of the start, with what the JVM printed there."""
+    try:
+        yield stderr
+    except RunnerStopped:
+        raise
+    except Exception as error:
+        raise CpreplicateError(
+            f"Spark did not start: {str(error).rstrip('.')}. {_java_output(stderr)}"
+        ) from error

@@ -1,0 +1,64 @@
+"""A run on a cluster whose driver works while the session starts."""
+
+import pytest
+
+from cpreplicate.runners import Copy, Delete, ExecutionOptions
+from cpreplicate.runners.spark.runner import SparkRunner
+from cpreplicate.runners.tasks import EngineLost, RunnerStopped
+from cpreplicate.storage import Sides
+from cpreplicate.storage.base import RANGE
+from tests.support.ports import free_port
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+COUNT = 20
+
+
+@pytest.fixture
+def copies(tmp_path):
+    (tmp_path / "a").mkdir()
+    for number in range(COUNT):
+        (tmp_path / "a" / f"{number}").write_bytes(bytes(100))
+    return [Copy(f"file:{tmp_path}/a/{n}", f"file:{tmp_path}/b/{n}", 100) for n in range(COUNT)]
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A copy that the driver leaves to executors."""
+    return Copy(f"file:{tmp_path}/a/large", f"file:{tmp_path}/b/large", 2 * RANGE)
+
+
+def runner(conf=(), timeout=None):
+    """A runner for a cluster whose master is not there."""
+    master = f"spark://127.0.0.1:{free_port()}"
+    options = ExecutionOptions(master=master, conf=conf, engine_timeout=timeout)
+    return SparkRunner(Sides(), options)
+
+
+def test_little_work_is_done_before_the_cluster_answers_and_does_without_it(copies, tmp_path):
+    with runner() as spark:
+        assert [each.error for each in spark.run(copies)] == [None] * COUNT
+        deletes = [Delete(each.target) for each in copies]
+        assert [each.error for each in spark.run(deletes)] == [None] * COUNT
+        assert not spark.has_started
+    assert list((tmp_path / "b").iterdir()) == []
+
+
+def test_a_cluster_that_does_not_answer_ends_the_run_and_what_was_copied_stays(
+    copies, large, tmp_path
+):
+    with runner(timeout=1.0) as spark, pytest.raises(EngineLost, match="What was copied is kept"):
+        spark.run([*copies, large])
+    assert len(list((tmp_path / "b").iterdir())) == COUNT
+
+
+def test_a_run_that_is_cancelled_while_the_cluster_starts_ends(copies, large):
+    with runner() as spark, pytest.raises(RunnerStopped):
+        spark.run([*copies, large], done=lambda _outcome: spark.cancel())
+
+
+def test_the_driver_copies_nothing_where_that_is_not_wanted(copies, tmp_path):
+    conf = (("spark.cpreplicate.driverCopies", "false"),)
+    with runner(conf, 1.0) as spark, pytest.raises(EngineLost):
+        spark.run(copies)
+    assert not (tmp_path / "b").exists()
