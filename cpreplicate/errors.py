@@ -7,7 +7,8 @@ A message states what happened, to which path, and what the operator can do. The
 from __future__ import annotations
 
 import errno
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 Obstacle = Literal["link", "no_marker", "foreign", "gone"]
 """A link or a mount, no marker, a checkpoint that cpreplicate did not write, and the promoted
@@ -24,6 +25,19 @@ class CpreplicateError(Exception):
     """The base class of every failure that cpreplicate expects."""
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how it is pickled: it may have been raised in another process."""
+        return _raised_elsewhere, (type(self), self.args, self.__dict__)
+
+
+def _raised_elsewhere(
+    kind: type[CpreplicateError], arguments: tuple[Any, ...], more: Mapping[str, Any]
+) -> CpreplicateError:
+    error = kind.__new__(kind)
+    error.args = arguments
+    error.__dict__.update(more)
+    return error
 
 
 class UsageError(CpreplicateError):

@@ -15,8 +15,9 @@ from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify, silent
 from cpreplicate.core.placement import job_root
 from cpreplicate.errors import UsageError
-from cpreplicate.operations.jobs.fleet import FleetReport, replicate_fleet
+from cpreplicate.operations.jobs.fleet import FleetReport, FleetSettings, replicate_fleet
 from cpreplicate.operations.jobs.job import Job, jobs_under
+from cpreplicate.operations.jobs.spread import Spread
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Sides
 
@@ -79,6 +80,7 @@ def fleet(
     bandwidth: values.Amount | None = None,
     max_rps: float | None = None,
     dry_run: bool = False,
+    spread: Spread = "files",
     execution: ExecutionOptions | None = None,
     on_message: Notify = silent,
     on_progress: OnProgress | None = None,
@@ -95,12 +97,17 @@ def fleet(
     if on_progress is not None:
         given = replace(given, show=Progress(on_progress, on_message))
     is_dry_run = values.flag("dry_run", dry_run)
+    settings = FleetSettings(spread=_spread(spread))
     with running(on_message, cancellation) as cancelled:
         asked = [_job(job, sides) for job in jobs]
-        report = replicate_fleet(asked, given, sides, on_message, is_dry_run)
+        report = replicate_fleet(asked, given, sides, on_message, is_dry_run, settings)
         if report.exit_code:
             cancelled.raise_if_cancelled()  # else it is the error of each job
         return report
+
+
+def _spread(given: Spread) -> Spread:
+    return "jobs" if values.word("spread", given, "files", "jobs") == "jobs" else "files"
 
 
 def _job(job: FleetJob, sides: Sides) -> Job:

@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 # Rates of one process on HDFS: docs/lab/hdfs.md
 _FILES_A_SECOND = 200
 _BYTES_A_SECOND = 200e6
+_SMALL_SECONDS = 10.0  # of one process: 2,000 files, or 2 GB
 _LOCAL_GAIN = 0.7  # of a further core: its processes share this machine's network
 _UNKNOWN_SLOTS = 16  # of a cluster that was not asked yet
 
@@ -56,6 +57,11 @@ def seconds_by_spark(execution: ExecutionOptions, inline: float) -> float:
     speed = spark_speed(execution)
     early = speed.start if _works_early(execution) else 0.0
     return speed.start + max(0.0, inline - early) / speed.speedup
+
+
+def is_small(files: int, size: int) -> bool:
+    """Return whether one process executes a plan so soon that its files are not worth spreading."""
+    return files / _FILES_A_SECOND + size / _BYTES_A_SECOND <= _SMALL_SECONDS
 
 
 class RunnerChoice(NamedTuple):

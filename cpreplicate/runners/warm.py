@@ -83,9 +83,16 @@ class WarmRunners:
         try:
             yield spark
         finally:
-            with self._lock:
-                self._users -= 1
-                self._last_used = self._clock()
+            self._leave()
+
+    @contextmanager
+    def spark(self) -> Iterator[SparkRunner]:
+        """Yield the runner of the session, which starts if it has not."""
+        spark = self._begin(0, 0, "asked for")
+        try:
+            yield spark
+        finally:
+            self._leave()
 
     def give_up_idle(self) -> bool:
         """End the session if it has been idle for long enough. Return whether it ended.
@@ -117,7 +124,12 @@ class WarmRunners:
         if self.is_cancelled:
             raise RunnerStopped
 
-    def _begin(self, files: int, size: int, reason: str) -> Runner:
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            self._last_used = self._clock()
+
+    def _begin(self, files: int, size: int, reason: str) -> SparkRunner:
         with self._lock:
             self.raise_if_cancelled()
             if self._spark is None or self._spark.has_ended():

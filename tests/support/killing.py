@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -223,10 +223,11 @@ class Victim:
     def __init__(self, *words: object) -> None:
         self._mark = uuid.uuid4().hex
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  # the same
         command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
         environment = {**os.environ, _MARK: self._mark, "PYTHONFAULTHANDLER": "1"}
         self._process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=self._messages
+            command, env=environment, stdout=self._output, stderr=self._messages
         )
         self.pid = self._process.pid
 
@@ -256,9 +257,11 @@ class Victim:
 
     def messages(self) -> str:
         """Its stderr until now."""
-        # not by `seek`: the process writes where the file is read
-        size = os.fstat(self._messages.fileno()).st_size
-        return os.pread(self._messages.fileno(), size, 0).decode(errors="replace")
+        return _content(self._messages)
+
+    def output(self) -> str:
+        """Its stdout until now."""
+        return _content(self._output)
 
     def processes(self, *words: str) -> list[int]:
         """The processes that live and were started by it or below it, and itself.
@@ -289,6 +292,13 @@ class Victim:
         self._process.wait(PATIENCE)
         wait_until(lambda: not kill_all(self.processes()))
         self._messages.close()
+        self._output.close()
+
+
+def _content(file: IO[bytes]) -> str:
+    """What a process has written until now; not by `seek`, for it writes where the file is read."""
+    size = os.fstat(file.fileno()).st_size
+    return os.pread(file.fileno(), size, 0).decode(errors="replace")
 
 
 @contextlib.contextmanager

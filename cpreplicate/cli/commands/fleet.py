@@ -73,6 +73,7 @@ _TITLES = {"job": "[[job]]", "root": "[[root]]", "defaults": "[defaults]"}
         options.ALLOW_OLDER_OF_EVERY_JOB,
         options.KEEP_LESS_OF_EVERY_JOB,
         *options.CHANGE,
+        options.SPREAD,
         *options.CONF,
         *options.ACCESS,
         *options.WRITING,
@@ -99,12 +100,14 @@ def fleet(
     job below it; replicas below it are skipped. `target` is a directory that only cpreplicate
     writes, such as hdfs://dcB/flink/replicas.
     """
-    from cpreplicate.operations.jobs.fleet import replicate_fleet
+    from cpreplicate.operations.jobs.fleet import FleetSettings, replicate_fleet
+    from cpreplicate.operations.jobs.spread import refuse_without_spark
 
     # what the command line gives for all jobs: a default, and a value that wins
     defaults = {"lock_wait": lock_wait}
     given = {"allow_older": allow_older, "keep_less": keep_less}
     forced = {name: True for name, is_given in given.items() if is_given}
+    refuse_without_spark(values["spread"], execution_of(values))
     if every is not None:
         if dry_run or metrics_file is not None or values["report_file"] is not None:
             raise click.UsageError("--every does not go with --dry-run, --metrics-file or --report")
@@ -120,7 +123,8 @@ def fleet(
         every_job = list(configured.jobs(_listing_of_many(sides, notify)))
         shard = values["shard"]
         jobs = [job for job in every_job if job.is_in(shard)]
-        report = replicate_fleet(jobs, execution_of(values), sides, notify, dry_run)
+        settings = FleetSettings(spread=values["spread"])
+        report = replicate_fleet(jobs, execution_of(values), sides, notify, dry_run, settings)
         report = advised(replace(report, shard=shard, elsewhere=len(every_job) - len(jobs)))
         record(report)
     page = page_writer(values["report_file"], report)

@@ -297,6 +297,14 @@ READING_RUNNER = (  # of a command that takes no lease
         kinds.PAUSE,
     ),
 )
+SPREAD = spark(
+    "spread",
+    "What the executors of --runner spark get. files: batches of files, while the driver plans and"
+    " commits each job. jobs: whole small jobs, so that each executor plans and commits, too; large"
+    " ones are spread by their files still.",
+    kinds.choice("files", "jobs"),
+    default="files",
+)
 RUNNER = (*READING_RUNNER, LOCK_WAIT)
 CHANGE = (*RUNNER, UNSAFE_LEASE)
 

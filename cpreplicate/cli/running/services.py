@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cpreplicate.core.notify import Notify
     from cpreplicate.flink import FlinkRest
     from cpreplicate.flink.control import FlinkControl
-    from cpreplicate.operations.jobs.attempt import Replicated, Show
+    from cpreplicate.operations.jobs.attempt import Make, Replicated, Show
     from cpreplicate.operations.jobs.coverage import Coverage
     from cpreplicate.operations.jobs.discovery import JobsUnder
     from cpreplicate.operations.jobs.flink_jobs import FlinkJobs
@@ -36,12 +36,13 @@ if TYPE_CHECKING:
     from cpreplicate.operations.jobs.policy import OneJob
     from cpreplicate.operations.jobs.service import Service, ServiceSettings
     from cpreplicate.operations.jobs.snapshots import SnapshotCounts
+    from cpreplicate.operations.jobs.spread import Spread
     from cpreplicate.operations.jobs.workers.messages import Begin
     from cpreplicate.operations.jobs.workers.workers import Workers
     from cpreplicate.operations.replicas.housekeeping import Housekeeper, HousekeepingCounts
     from cpreplicate.operations.sync.request import SyncRequest
     from cpreplicate.output import Form, Listing
-    from cpreplicate.runners import ExecutionOptions
+    from cpreplicate.runners import ExecutionOptions, WarmRunners
     from cpreplicate.storage import Sides
 
 _MAX_BACKOFF = 600.0  # seconds: one of many jobs leaves the others their turn
@@ -276,6 +277,7 @@ def run_service(
             coverage,
             one,
             spread=workers.helping if workers is not None else lambda own: own,
+            make=_spreading(values.get("spread", "files"), runners),
         )
         notify_service(service)
         keeper = stack.enter_context(
@@ -291,6 +293,13 @@ def run_service(
         except signals.Stopped as stopped:
             narrate(f"stopped. {_outcome(service.observations())}")
             raise click.exceptions.Exit(stopped.code) from None
+
+
+def _spreading(spread: Spread, runners: WarmRunners) -> Make | None:
+    """Return what makes small syncs by executors, None if this process does."""
+    from cpreplicate.operations.jobs.spread import SpreadSyncs
+
+    return SpreadSyncs(runners.spark).make if spread == "jobs" else None
 
 
 def showing_jobs(form: Form) -> Show:

@@ -43,8 +43,9 @@ from cpreplicate.operations.jobs.state import JobState
 from cpreplicate.operations.sync.place import replica_root
 from cpreplicate.operations.sync.put_off import Backlog
 from cpreplicate.operations.sync.report import Report
+from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source.state import stopped_with
-from cpreplicate.operations.sync.sync import sync
+from cpreplicate.operations.sync.sync import Committed, sync
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import NeedsSpark, RunnerStopped, WarmRunners
@@ -65,6 +66,8 @@ class Replicated(NamedTuple):
 
 
 Show = Callable[[Replicated], object]
+Make = Callable[[str, SyncRequest, Notify, int], Report]
+"""Makes a sync of a job, of that label and level, elsewhere; `NeedsSpark`: it is too large."""
 
 
 class Tries(Protocol):
@@ -104,7 +107,8 @@ class Attempts:
     seconds a replica is looked at although its source has nothing new: it may have been sealed or
     deleted. `lock` guards the observations, and `total`: the time of all jobs. `show` is called
     with each sync. `notify` gets everything else, and `policy` decides what failures mean.
-    `changed` is called with a state that changes in the midst of a try.
+    `changed` is called with a state that changes in the midst of a try. `make` makes syncs that are
+    small, None if this process does.
     """
 
     runners: WarmRunners
@@ -116,6 +120,7 @@ class Attempts:
     show: Show
     clock: Clock
     changed: Callable[[JobState], object] = lambda _state: None
+    make: Make | None = None
     total: Observation = field(default_factory=lambda: Observation("all jobs"))
 
     def attempt(self, state: JobState, level: int) -> Ending:
@@ -229,8 +234,7 @@ class Attempts:
                 state.observation.committed(report, self.clock.now(), acknowledged)
             self.changed(state)
 
-        runner = self.runners.share(level)
-        report = sync(request, named(state.label, self.notify), runner, committed)
+        report = self._made(state.label, request, level, committed)
         state.failures.forget()
         done = _carried_out(checkpoint, report)
         with self.lock:
@@ -243,6 +247,17 @@ class Attempts:
         if report.undeleted:
             state.backlog = state.backlog or Backlog(job.request)
             state.backlog.add(report)
+
+    def _made(self, label: str, request: SyncRequest, level: int, committed: Committed) -> Report:
+        """Return the report of a sync that was made by whom it is worth."""
+        notify = named(label, self.notify)
+        if self.make is not None:
+            with suppress(NeedsSpark):
+                report = self.make(label, request, notify, level)
+                if report.committed:
+                    committed(report)
+                return report
+        return sync(request, notify, self.runners.share(level), committed)
 
     def _delete(self, state: JobState, until: float) -> None:
         """Make deletes that were put off. The job is replicated, whether they succeed or not."""

@@ -5,12 +5,13 @@ One task for each job checks whether it has changed. A job with nothing to do co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple, cast
 
 from cpreplicate.core.clock import MACHINE, Clock
 from cpreplicate.core.log_context import begin_job
@@ -30,12 +31,21 @@ from cpreplicate.errors import (
 )
 from cpreplicate.operations.change.job_result import JobResult, JobResults, failed
 from cpreplicate.operations.jobs.job import Job, JobKey, is_standby, levels_of, marked
+from cpreplicate.operations.jobs.spread import (
+    Made,
+    Spread,
+    SpreadRunner,
+    is_whole,
+    make_all,
+    refuse_without_spark,
+)
 from cpreplicate.operations.sync.diff import check
 from cpreplicate.operations.sync.place import known_root, likely_root
 from cpreplicate.operations.sync.report import Report, SyncCheck
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.runners import (
     ExecutionOptions,
+    NeedsSpark,
     Runner,
     RunnerStopped,
     SharedRunner,
@@ -58,12 +68,13 @@ class FleetSettings:
     """How the jobs of a fleet are divided.
 
     With `auto`, the first `checked_inline` jobs are checked by threads: the time that takes shows
-    whether Spark is worth its start for the others. `at_once` jobs are replicated at the same time:
-    most of that they wait for executors.
+    whether Spark is worth its start for the others. `at_once` jobs are replicated by this process
+    at the same time: most of that they wait for executors. `spread` is what these get.
     """
 
     checked_inline: int = 200
     at_once: int = 16
+    spread: Spread = "files"
 
 
 class Amount(NamedTuple):
@@ -169,9 +180,11 @@ def replicate_fleet(
 ) -> FleetReport:
     """Replicate the jobs that have changed, important ones first, and return the result of each.
 
-    A job that fails does not end the others. Raises `UsageError` if two jobs would share a replica.
+    A job that fails does not end the others. Raises `UsageError` if two jobs would share a replica,
+    or if jobs are to be spread without Spark.
     """
     started = clock.monotonic()
+    refuse_without_spark(settings.spread, execution)
     _refuse_shared_replicas(jobs)
     jobs = marked(jobs)
     with ExitStack() as runners:
@@ -287,11 +300,75 @@ class _Fleet:
             sums = [result for result in self._checked if isinstance(result, SyncCheck)]
             files, size = sum(job.files for job in sums), sum(job.bytes for job in sums)
             self._begin(self._execution, files, size)
-        done = self._replicated([self._jobs[index] for index in indices])
+        jobs = [self._jobs[index] for index in indices]
+        done = self._spread(indices) if self._settings.spread == "jobs" else self._replicated(jobs)
         for index, job in zip(indices, done, strict=True):
             before = self.results[index]
             replica = job.report.plan.replica if job.report is not None else before.replica
             self.results[index] = replace(job, check=before.check, replica=replica)
+
+    def _spread(self, indices: Sequence[int]) -> list[JobReplication]:
+        """Have executors replicate what is small, while the driver does what is large."""
+        amounts = {index: self._amount(index) for index in indices}
+        whole = [each for each in indices if is_whole(self._jobs[each].request, *amounts[each])]
+        results: dict[int, JobReplication] = {}
+        has_grown: list[int] = []
+
+        def made(index: int, result: Made) -> None:
+            job = self._jobs[index]
+            begin_job(job.name)
+            for line in result.lines:
+                named(job.name, self._notify)(line)
+            if isinstance(result.error, NeedsSpark):
+                has_grown.append(index)
+            else:
+                results[index] = _of_made(job, result, self._notify)
+
+        def by_driver(chosen: Sequence[int]) -> None:
+            done = self._replicated([self._jobs[index] for index in chosen])
+            results.update(zip(chosen, done, strict=True))
+
+        def by_executors(level: int) -> None:
+            chosen = [each for each in whole if self._level(each) == level]
+            make_all(
+                cast(SpreadRunner, self.runner),
+                [(self._jobs[each].name, self._jobs[each].request) for each in chosen],
+                lambda number, result: made(chosen[number], result),
+                level,
+                [amounts[each] for each in chosen],
+            )
+
+        levels = sorted({self._level(each) for each in whole})
+        large = [each for each in indices if each not in set(whole)]
+        self._together(
+            [*(partial(by_executors, level) for level in levels), partial(by_driver, large)]
+        )
+        by_driver(has_grown)
+        return [results[index] for index in indices]
+
+    def _level(self, index: int) -> int:
+        return self._levels[self._jobs[index].priority]
+
+    def _amount(self, index: int) -> tuple[int, int]:
+        """Return the files and bytes that are to be copied or deleted of a job, by its check."""
+        checked = self._checked[index]
+        return (checked.files, checked.bytes) if isinstance(checked, SyncCheck) else (0, 0)
+
+    def _together(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Make calls at the same time, in the context of the caller, whose cancellation ends them.
+
+        What interrupts this thread, or ends one of them, ends all.
+        """
+        pool = ThreadPoolExecutor(max(1, len(calls)), "fleet")
+        try:
+            waiting = [pool.submit(copy_context().run, call) for call in calls]
+            for future in as_completed(waiting):
+                future.result()
+        except BaseException:
+            self.runner.cancel()
+            raise
+        finally:
+            pool.shutdown()
 
     def _replicated(self, jobs: Sequence[Job]) -> list[JobReplication]:
         pool = ThreadPoolExecutor(self._settings.at_once, "job")
@@ -384,6 +461,14 @@ def _one(job: Job, runner: SharedRunner, notify: Notify) -> JobReplication:
         notify(f"{job.name}: {described(error)}")
         return _failed(job, error)
     return replace(_ended(job, "replicated"), report=report)
+
+
+def _of_made(job: Job, made: Made, notify: Notify) -> JobReplication:
+    """Return the result of a job that an executor replicated."""
+    if made.error is not None:
+        notify(f"{job.name}: {described(made.error)}")
+        return _failed(job, made.error)
+    return replace(_ended(job, "replicated"), report=made.report)
 
 
 def _ended(job: Job, outcome: ReplicationOutcome) -> JobReplication:

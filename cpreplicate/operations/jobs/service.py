@@ -18,7 +18,7 @@ from cpreplicate.core.lag import is_unseen
 from cpreplicate.core.log_context import begin_job
 from cpreplicate.core.notify import Notify
 from cpreplicate.errors import described
-from cpreplicate.operations.jobs.attempt import Attempts, Show, Tries
+from cpreplicate.operations.jobs.attempt import Attempts, Make, Show, Tries
 from cpreplicate.operations.jobs.coverage import Coverage, Discovered
 from cpreplicate.operations.jobs.inquiries import Inquiries
 from cpreplicate.operations.jobs.job import Discovery, Job, JobKey, by_key, levels_of
@@ -69,7 +69,7 @@ class Service:
     `show` is called with each sync. `warn` gets the failures, `notify` everything else. `coverage`
     is that of the discovery, if it has one. `executor` begins tries and looks for jobs, and
     `glances` looks at sources beside these, which hold up no end. `spread` returns what tries the
-    jobs instead of this process.
+    jobs instead of this process. `make` makes small syncs instead of it.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Service:
         clock: Clock = MACHINE,
         glances: Executor = in_thread,
         spread: Callable[[Attempts], Tries] = lambda own: own,
+        make: Make | None = None,
     ) -> None:
         self.clock, self._executor = clock, executor
         self._coverage = coverage or Coverage(clock=clock)
@@ -98,7 +99,15 @@ class Service:
         self._lock = threading.Lock()
         every, again = settings.interval, settings.look_again
         own = Attempts(
-            runners, policy or KeepTrying(), every, again, self._lock, notify, show, clock
+            runners,
+            policy or KeepTrying(),
+            every,
+            again,
+            self._lock,
+            notify,
+            show,
+            clock,
+            make=make,
         )
         self._attempts = spread(own)
         self._followed: dict[JobKey, JobState] = {}

@@ -40,19 +40,19 @@ class DriverClock:
             _log.warning("%s. Its batches are given to other executors", text)
 
 
-def check(client: RpcClient | None, sent: float) -> None:
-    """Raise `Differs` if this host's clock is off by more than a lease tolerates.
+def check(client: RpcClient | None, sent: float, most: float = TOLERATED_SKEW) -> None:
+    """Raise `Differs` if this host's clock is off by more seconds than a lease tolerates.
 
     `client` calls the driver, None if that cannot be reached. The driver sent the task at `sent`,
     by its own clock.
     """
     offset = _offset(client, sent)
-    if abs(offset) <= TOLERATED_SKEW:
+    if abs(offset) <= most:
         return
     host, direction = socket.gethostname(), "ahead of" if offset > 0 else "behind"
     text = (
         f"the clock of the executor on {host} is {abs(offset):.0f} s {direction} the driver's, and"
-        f" leases tolerate {TOLERATED_SKEW:.0f} s; synchronise both with NTP, see docs/clusters.md"
+        f" leases tolerate {most:.0f} s; synchronise both with NTP, see docs/clusters.md"
     )
     if client is not None:
         with contextlib.suppress(Transient):  # the reason of the failed task has it, too

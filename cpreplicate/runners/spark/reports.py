@@ -149,7 +149,7 @@ class Reporter(Watcher):
         refused: float = _REFUSED,
     ) -> None:
         super().__init__()
-        self._client: RpcClient | None = _client(address)
+        self._client: RpcClient | None = client_of(address)
         self._key, self._attempt = key, attempt
         self._lock = threading.Lock()
         self._moved, self._outcomes = 0, list[IndexedOutcome]()
@@ -239,6 +239,6 @@ class Reporter(Watcher):
 
 
 @functools.cache
-def _client(address: RpcAddress) -> RpcClient:
+def client_of(address: RpcAddress) -> RpcClient:
     """Return the client of this process for an address: one connection for all tasks."""
     return RpcClient(address)

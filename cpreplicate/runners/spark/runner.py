@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from pyspark import SparkContext, TaskContext
 
 from cpreplicate.core.log_context import title
 from cpreplicate.core.sizes import counted
-from cpreplicate.errors import CpreplicateError
+from cpreplicate.errors import CopyFailed, CpreplicateError
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.base import Done, In, Out
 from cpreplicate.runners.batch import perform
@@ -32,6 +32,7 @@ from cpreplicate.runners.options import COPIES_IN_DRIVER, ExecutionOptions
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.ranges import Splitting, joining
 from cpreplicate.runners.spark import executors, failures, session
+from cpreplicate.runners.spark.calls import CallReports, CallTask, Lost, dealt
 from cpreplicate.runners.spark.clocks import DriverClock
 from cpreplicate.runners.spark.engine import Engine, EngineWatch, watching
 from cpreplicate.runners.spark.reports import ProgressReports, Reporter
@@ -67,6 +68,11 @@ _END_SECONDS = 4.0
 # check of one job
 _TASKS_A_SLOT = 32
 _MANY = sys.maxsize
+_CALLS = "calls"  # the part of the progress that counts files of calls
+_LOST = (
+    "the process of Spark in which it was made died, twice: see the executor's log, and whether its"
+    " memory is short. Nothing is damaged, and the next run goes on"
+)
 _JOINED = "joined"  # the part of the progress that counts files of ranges
 _POOL = "spark.scheduler.pool"
 _LAST = 0  # an attempt with this number or a higher one reports failures instead of failing
@@ -97,6 +103,7 @@ class SparkRunner:
         self.is_elsewhere = session.is_elsewhere(self._execution)
         self._progress = Progress()
         self._reports = ProgressReports(self._progress)
+        self._calls = CallReports()
         self._resources, self._shown = contextlib.ExitStack(), contextlib.ExitStack()
         self._starting = threading.Lock()
         self._started: _Started | None = None
@@ -247,6 +254,82 @@ class SparkRunner:
                 raise failures.mistake(error) from error
             raise CpreplicateError(failures.why_given_up(error)) from error
 
+    def spread(
+        self,
+        function: Callable[[In, bool], Out],
+        items: Sequence[In],
+        done: Callable[[int, Out], None],
+        failed: Callable[[int, Exception], None],
+        places: Sequence[str] = (),
+        level: int = 0,
+        expected: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """Call a function for each item, by tasks that make some of the calls at the same time.
+
+        The first items are the most important. `function` also gets whether a call may have been
+        begun before: it may go on where that is not seen. `done` is called, by any thread, with the
+        index of an item and what was returned, as soon as that is known, and `failed` where nothing
+        is: Spark gave up, or no executor answers. `expected` are the files and bytes of each call,
+        for the progress. Raises `RunnerStopped`, and what cancels the work of this thread.
+        """
+        counted = _Counted(self._progress, len(items), expected)
+
+        def known(index: int, result: Out | Lost) -> None:
+            counted.done(index)
+            if isinstance(result, Lost):
+                failed(index, CopyFailed(_LOST))
+            else:
+                done(index, result)
+
+        error = self._calls_made(function, items, counted.left, known, places, level)
+        if error is not None and self._may_go_on(error):
+            # each by a task of its own: none fails for another one
+            error = self._calls_made(function, items, counted.left, known, places, level, 1)
+        counted.end()
+        for index in sorted(counted.left):
+            failed(index, _why_not_called(error))
+
+    def _calls_made(
+        self,
+        function: Callable[[In, bool], Out],
+        items: Sequence[In],
+        left: Collection[int],
+        known: Callable[[int, Out | Lost], None],
+        places: Sequence[str],
+        level: int,
+        most: int = _MANY,
+    ) -> Exception | None:
+        """Make the calls that are left; return the error with which Spark gave up, if it did."""
+        started, number, indexes = self._session(), next(self._numbers), sorted(left)
+        keyed = [
+            (f"{number}-{task_number}", [(indexes[each], items[indexes[each]]) for each in group])
+            for task_number, group in enumerate(dealt(len(indexes), started.slots, most))
+        ]
+        keys = [key for key, _ in keyed]
+        is_limited = self._sides.target.limits.any
+        task = CallTask(function, started.address, self._needs(places), is_limited)
+        with self._calls.expecting(keys, known):
+            ease = partial(self._calls.stop, keys)
+            try:
+                unreported = self._collected(started, task, keyed, level, ease=ease)
+            except session.LOST as error:
+                if self._is_cancelled:
+                    raise RunnerStopped from error
+                return error
+            except EngineLost as error:
+                return error
+            for key, results in zip(keys, unreported, strict=True):
+                for index, result in results:
+                    self._calls.report(key, index, result)
+        return None
+
+    def _may_go_on(self, error: Exception) -> bool:
+        """Return whether another try may succeed after Spark gave up."""
+        if isinstance(error, EngineLost) or failures.is_mistake(error):
+            return False
+        is_final = failures.difference(error) or failures.is_cancelled(error)
+        return not is_final and not self.has_ended()
+
     def _needs(self, places: Iterable[str]) -> executors.Needs:
         return executors.needs(sorted({uri.partition(":")[0] for uri in places}), self._sides)
 
@@ -360,10 +443,12 @@ class SparkRunner:
         items: Sequence[In],
         level: int,
         most: int = _MANY,
+        ease: Callable[[], None] | None = None,
     ) -> list[Out]:
         """Return what a function returns for each item, in order, by at most `most` tasks.
 
         This thread waits while another one calls the JVM: a signal must not interrupt a py4j call.
+        `ease` is called before the job is cancelled, which kills its workers.
         """
         context, watch = started.context, started.watch
         group, shown = f"cpreplicate-{uuid.uuid4().hex}", title()
@@ -379,7 +464,8 @@ class SparkRunner:
             tasks = max(1, min(most, len(items)))
             return started.session.collected(function, items, tasks)
 
-        self._groups.add(group)
+        if ease is None:
+            self._groups.add(group)
         with watch.job():
             collecting = in_thread(job, "spark")
             try:
@@ -391,6 +477,8 @@ class SparkRunner:
                 return collecting.result()
             except BaseException as error:
                 is_lost = isinstance(error, EngineLost)
+                if ease is not None and not (is_lost or collecting.has_ended):
+                    ease()
                 collecting.end(
                     partial(_cancel, context, group), _END_SECONDS if is_lost else math.inf
                 )
@@ -421,11 +509,12 @@ class SparkRunner:
         )
         answers = {
             **self._reports.answers,
+            **self._calls.answers,
             **DriverClock().answers,
             "reserve": pace(self._sides.target.limits).reserve,
         }
         address = enter(serve(answers, str(host), bind, int(port or 0)))
-        engine = Engine(context, lambda: self._reports.heard)
+        engine = Engine(context, lambda: max(self._reports.heard, self._calls.heard))
         watch = enter(watching(engine, self._execution.engine_timeout))
         return _Started(found, address, session.slots(context, self._execution), watch)
 
@@ -438,6 +527,35 @@ class SparkRunner:
 
 def _nothing(_item: object) -> None:
     """Do nothing: that a task has run is what counts."""
+
+
+def _why_not_called(error: Exception | None) -> Exception:
+    """Return the error of a call that was not made, or whose end is not known."""
+    if isinstance(error, EngineLost):
+        return error
+    if error is not None and failures.is_mistake(error):
+        return failures.mistake(error)
+    return CopyFailed(failures.why_given_up(error))
+
+
+class _Counted:
+    """The calls that are `left` of some, with files and bytes that count as progress."""
+
+    def __init__(self, progress: Progress, count: int, expected: Sequence[tuple[int, int]]) -> None:
+        self.left = set(range(count))
+        self._progress, self._expected = progress, expected
+        progress.expect(sum(files for files, _ in expected), sum(size for _, size in expected))
+
+    def done(self, index: int) -> None:
+        """Count a call that is done."""
+        self.left.discard(index)
+        if self._expected:
+            self._progress.add(_CALLS, *self._expected[index])
+
+    def end(self) -> None:
+        """Count the others as failed."""
+        if self._expected:
+            self._progress.fail(sum(self._expected[index][0] for index in self.left))
 
 
 def _cancel(context: SparkContext, group: str) -> None:
