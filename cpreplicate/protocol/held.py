@@ -8,6 +8,7 @@ delete do not pass through here; they look at the lease's time themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import chain
 from operator import methodcaller
 
@@ -92,12 +93,19 @@ class HeldReplica(Replica):
             self.uri_of(f"{name}/{METADATA}"), content, lambda _length: check(), replace
         )
 
-    def withdraw(self, path: str) -> bool:
+    def withdraw(self, path: str, keeps_aside: bool = False) -> bool:
         """Remove a file by `Storage.withdraw`: not what another run publishes meanwhile.
 
-        The removal is durable. Returns False if the file was not there.
+        The removal is durable. Returns False if the file was not there. `keeps_aside`: the caller
+        calls `remove_withdrawn`, beside its other deletes.
         """
-        return self.storage.withdraw(self.uri_of(path), self.lease.aside, self.check)
+        return self.storage.withdraw(self.uri_of(path), self.lease.aside, self.check, keeps_aside)
+
+    def remove_withdrawn(self) -> None:
+        """Remove what was withdrawn. If that fails, it is a temporary file of a former run."""
+        if self.storage.has_directories:  # else nothing is renamed
+            with suppress(OSError):
+                self.storage.delete(self.lease.aside)
 
     def write_manifest(self, name: str, content: Manifest) -> None:
         """Write the manifest of a checkpoint, after the commit that it describes."""

@@ -111,7 +111,20 @@ class JournalWriter:
         self._full, self._ended = threading.Event(), False
         self._waiting: list[JournalRow] = []
         self._parts = 0
+        self._begun: PendingPut | None = None
         self._last = _FRAME  # bytes that the last part may take
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Begin the first part before its paths are known, if its close is slow.
+
+        If nothing is planned while the block runs, nothing appears.
+        """
+        if not self._storage.closes_slowly:
+            yield
+            return
+        with PendingPut(self._storage, self._part_uri(self._next_part()), None) as self._begun:
+            yield
 
     def plan(self, paths: Sequence[str]) -> None:
         """Record the paths that are about to be written or deleted."""
@@ -127,7 +140,11 @@ class JournalWriter:
         data = _encoded(rows)
         share = min(1.0, 2 * self._most / max(len(rows), 1))
         self._last = max(self._last, int(share * (len(data) + _ROW * len(rows))) + _FRAME)
-        return self._pending(data)
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return self._pending(data)
+        begun.fill(lambda: [data])
+        return begun
 
     def take_over(self, others: Iterable[Journal], copied: Sequence[JournalRow]) -> None:
         """Record the complete files of journals of runs that died, and remove these journals.

@@ -46,9 +46,12 @@ def read(storage: Reading, path: str) -> bytes | None:
         return b""
 
 
-def ask(storage: Reading, path: str, seconds: float = ANSWER_COUNTS) -> None:
-    """Begin to read a file that `read` is called for soon. The bytes count for some seconds."""
-    storage.ask("read", path, 0, _LONGEST, seconds=seconds)
+def ask(storage: Reading, path: str, seconds: float = ANSWER_COUNTS, times: int = 1) -> None:
+    """Begin to read a file that `read` is called for soon, so many times.
+
+    The bytes count for some seconds.
+    """
+    storage.ask("read", path, 0, _LONGEST, seconds=seconds, times=times)
 
 
 def parse(data: bytes | None) -> dict[str, Any] | None:

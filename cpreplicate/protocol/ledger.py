@@ -30,7 +30,7 @@ from cpreplicate.core.path_columns import (
     texts,
     without,
 )
-from cpreplicate.core.placement import PACKED, checkpoint_of, own_name
+from cpreplicate.core.placement import CHECKPOINT_NAME, PACKED, checkpoint_of, own_name
 from cpreplicate.core.tables import Lengths
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.journal import Journal, JournalRow
@@ -305,6 +305,13 @@ class Examined:
         return Ledger(self.replica, self.state)
 
 
+def lone_manifests(state: State) -> list[str]:
+    """Return the names of checkpoints of which a run that died left the manifest alone."""
+    names = [name.removesuffix(manifest.SUFFIX) for name in _manifests(state.own)]
+    known = {*map(own_name, state.metadata_files), *map(own_name, state.stale)}
+    return [name for name in names if CHECKPOINT_NAME.fullmatch(name) and name not in known]
+
+
 def _unlisted(state: State, manifests: Mapping[str, Manifest]) -> list[Texts]:
     """Return the paths of the committed checkpoints that no manifest describes.
 
@@ -351,11 +358,14 @@ def _members_of(part: Journal) -> MemberTable:
 
 def _sources(own: Iterable[str]) -> list[str]:
     """Return the names of manifests and journals among the files of `.cpreplicate/`."""
+    return [*_manifests(own), *journal.names(own)]
+
+
+def _manifests(own: Iterable[str]) -> list[str]:
     manifests = [name for name in own if name.endswith(manifest.SUFFIX)]
-    of_checkpoints = [
+    return [
         name for name in manifests if checkpoint_of(name.removesuffix(manifest.SUFFIX)) is not None
     ]
-    return [*of_checkpoints, *journal.names(own)]
 
 
 def _in_a_row(order: Sequence[str], state: State) -> list[str]:

@@ -136,8 +136,13 @@ def write(storage: Storage, replica: str, checkpoint: str, manifest: Manifest) -
 
 def writing(storage: Storage, replica: str, checkpoint: str, manifest: Manifest) -> PendingPut:
     """Return the manifest of a checkpoint while it is written; the caller lets it appear."""
-    data = _encoded(manifest)
+    data = encoded(manifest)
     return PendingPut(storage, manifest_uri(replica, checkpoint), lambda: [data])
+
+
+def begun(storage: Storage, replica: str, checkpoint: str) -> PendingPut:
+    """Return a manifest whose content is not known yet; the caller fills in what is `encoded`."""
+    return PendingPut(storage, manifest_uri(replica, checkpoint), None)
 
 
 def read(storage: Reading, replica: str, checkpoint: str) -> Manifest | None:
@@ -204,7 +209,7 @@ def remove(storage: Storage, replica: str, checkpoint: str) -> None:
     storage.delete(manifest_uri(replica, checkpoint))
 
 
-def _encoded(manifest: Manifest) -> bytes:
+def encoded(manifest: Manifest) -> bytes:
     """Return a manifest as the bytes of a Parquet file."""
     entries, members = manifest.entries, manifest.members
     none, packs = pa.nulls(len(entries)), texts(members.packs.values)

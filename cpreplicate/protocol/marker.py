@@ -85,10 +85,10 @@ def read_marker(side: Side, root: str) -> Marker | None:
         raise Refused(damaged) from error
 
 
-def ask_marker(side: Side, root: str) -> None:
-    """Begin to read a marker that `read_marker` is called for soon."""
+def ask_marker(side: Side, root: str, times: int = 1) -> None:
+    """Begin to read a marker that `read_marker` is called for soon, so many times."""
     marker_uri = uri.join(root, f"{OWN}/{MARKER}")
-    json_files.ask(side.storage(marker_uri), marker_uri)
+    json_files.ask(side.storage(marker_uri), marker_uri, times=times)
 
 
 def is_replica(replica: Replica) -> bool:

@@ -8,7 +8,7 @@ closed at the same time, beside other work.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -28,18 +28,20 @@ class PendingPut:
     """A file that is written now and appears later: a `put`, or a `publish` if `is_fenced`.
 
     It is written in a thread of its own if the storage closes files slowly, else when the file may
-    appear. As a context manager it removes what it wrote, unless the file appeared.
+    appear. Without `content`, it is begun, and written once that is given by `fill`. As a context
+    manager it removes what it wrote, unless the file appeared.
     """
 
     def __init__(
         self,
         storage: Storage,
         uri: str,
-        content: Content,
+        content: Content | None,
         replace: bool = True,
         is_fenced: bool = False,
     ) -> None:
-        self._storage, self._uri, self._content = storage, uri, content
+        self._storage, self._uri = storage, uri
+        self._content, self._filled = content, threading.Event()
         self._replace, self._is_fenced = replace, is_fenced
         self._check: Callable[[], None] = _no_check
         self._is_cancelled = False
@@ -58,6 +60,11 @@ class PendingPut:
             self._put()
         else:
             self.wait_until_there()
+
+    def fill(self, content: Content) -> None:
+        """Give the content of a file that was begun without."""
+        self._content = content
+        self._filled.set()
 
     def let_appear(self) -> None:
         """Let the file appear as soon as it is written; return at once if it is in a thread.
@@ -91,6 +98,7 @@ class PendingPut:
         """Remove what was written, unless the file appeared."""
         self._is_cancelled = True
         self._may_appear.set()
+        self._filled.set()
         if self._putting is not None:
             self._putting.wait()
 
@@ -100,11 +108,19 @@ class PendingPut:
             self._write()
 
     def _write(self) -> None:
-        storage, uri, content = self._storage, self._uri, self._content
+        storage, uri = self._storage, self._uri
+        content = self._content or self._later
         if self._is_fenced:
             storage.publish(uri, content, self._wait, self._replace)
         else:
             storage.put(uri, content, self._wait, None, self._replace)
+
+    def _later(self) -> Iterator[bytes]:
+        """Yield the content once it is given. The file is begun meanwhile."""
+        self._filled.wait()
+        self._raise_if_cancelled()
+        assert self._content is not None, "it is filled"
+        yield from self._content()
 
     def _wait(self, _length: int) -> None:
         self._may_appear.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 
 from cpreplicate.core.placement import METADATA
@@ -19,9 +20,10 @@ from cpreplicate.protocol.checkpoint_record import (
 from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.protocol.held import HeldReplica
 from cpreplicate.protocol.pending import PendingPut
-from cpreplicate.protocol.replica_state import State, read_checkpoint
+from cpreplicate.protocol.replica_state import State, ask_checkpoint, read_checkpoint
+from cpreplicate.storage import FileStatus
 from cpreplicate.storage.base import Content
-from cpreplicate.storage.wrappers.ahead import together
+from cpreplicate.storage.wrappers.ahead import overlapping
 
 
 def adopt(replica: HeldReplica, name: str) -> None:
@@ -76,6 +78,13 @@ class Publication:
         """Whether the checkpoint is committed already, and its `_metadata` will be replaced."""
         return self._replaces
 
+    def let_record_appear(self) -> None:
+        """Let the record appear as soon as it is written: without `_metadata`, it does no harm."""
+        if self._new_summary is not None:
+            self._new_summary.appear()
+            self._new_summary = None
+        self._record.let_appear()
+
     def publish(self, check: Callable[[], None], manifest: PendingPut) -> None:
         """Commit: record, manifest and `_metadata` appear, which replaces only one of its name.
 
@@ -85,12 +94,12 @@ class Publication:
         and may raise; of the others the storage of the replica does so. Raises `Refused` if another
         program has just created the `_metadata`.
         """
-        if self._new_summary is not None:
-            self._new_summary.appear()
-        self._record.appear()
-        self._replica.lease.ask()
+        self.let_record_appear()
+        self._replica.lease.ask(self._replica.lease.counts / 2)
         if not self._replaces:
-            manifest.appear()
+            manifest.let_appear()
+            manifest.wait_until_there()
+        self._record.wait_until_there()
         self._publish(check)
         if self._replaces:
             manifest.appear()
@@ -128,26 +137,43 @@ def announce_rewrite(replica: HeldReplica, name: str, current: Digest, content: 
     write_record(replica, name, record._replace(digests=digests, adopted=False, summary=None))
 
 
-def withdraw(replica: HeldReplica, name: str) -> None:
+def withdraw(
+    replica: HeldReplica, name: str, seen: FileStatus | None = None, keeps_aside: bool = False
+) -> None:
     """Remove the `_metadata` of a checkpoint. Raise `Refused` if it is not cpreplicate's own.
 
+    `seen` is its status when it was found to be that, under the lease, if another one would have
+    another status: then only that is asked for. `keeps_aside` is as of `HeldReplica.withdraw`.
     Raises `LeaseHeld` if the lease is lost. Where the storage can fence that, what another run
     published stays even if this one is held up after it has looked at its lease.
     """
-    observed = read_checkpoint(replica, name, has_own=True)
-    if observed is None:
-        return
-    if observed.record is None or observed.record.adopted:
-        raise Refused(
-            f"{replica.uri_of(name)}/{METADATA} is not the one that cpreplicate wrote. Nothing was"
-            " deleted"
-        )
-    replica.withdraw(f"{name}/{METADATA}")
+    if seen is None or not _is_as_seen(replica, name, seen):
+        observed = read_checkpoint(replica, name, has_own=True)
+        if observed is None:
+            return
+        if observed.record is None or observed.record.adopted:
+            raise Refused(
+                f"{replica.uri_of(name)}/{METADATA} is not the one that cpreplicate wrote. Nothing"
+                " was deleted"
+            )
+    replica.withdraw(f"{name}/{METADATA}", keeps_aside)
 
 
-def ask_whether_withdrawn(replica: HeldReplica, name: str) -> None:
-    """Begin what `forget` asks soon."""
-    replica.storage.ask("stat", replica.uri_of(f"{name}/{METADATA}"))
+def ask_to_withdraw(replica: HeldReplica, name: str, seen: FileStatus | None) -> None:
+    """Begin what `withdraw` asks soon."""
+    if seen is None:
+        ask_checkpoint(replica, name)
+    else:
+        replica.storage.ask("stat", replica.uri_of(f"{name}/{METADATA}"))
+
+
+def _is_as_seen(replica: HeldReplica, name: str, seen: FileStatus) -> bool:
+    now = replica.storage.stat(replica.uri_of(f"{name}/{METADATA}"))
+    return now is not None and not now.is_link and _look(now) == _look(seen)
+
+
+def _look(status: FileStatus) -> tuple[int, float]:
+    return status.length, status.modified
 
 
 def forget(replica: HeldReplica, name: str, own: Collection[str]) -> None:
@@ -158,16 +184,36 @@ def forget(replica: HeldReplica, name: str, own: Collection[str]) -> None:
     """
     if replica.storage.stat(replica.uri_of(f"{name}/{METADATA}")) is not None:
         return
-    if replica.storage.answers_ahead:
-        together(partial(_remove_directory, replica, name), partial(_unrecord, replica, name, own))
-    else:
-        _unrecord(replica, name, own)
-        _remove_directory(replica, name)
+    unrecorded = partial(_unrecord, replica, name, own)
+    overlapping(replica.storage, unrecorded, partial(_remove_directory, replica, name))
+
+
+def empty(replica: HeldReplica, name: str) -> bool:
+    """Remove the directory of a checkpoint that was just withdrawn; return whether it was empty.
+
+    If so, nothing is left of the checkpoint but what `unrecord` removes.
+    """
+    with suppress(OSError):
+        return replica.storage.rmdir_left(replica.uri_of(name))
+    return False
+
+
+def unrecord(replica: HeldReplica, name: str, own: Collection[str]) -> None:
+    """Remove what is recorded of a checkpoint of which nothing else is left.
+
+    Its manifest may outlast its record if the run dies meanwhile: see `lone_manifests`.
+    """
+    remove_manifest = partial(manifest.remove, replica.storage, replica.root, name)
+    overlapping(replica.storage, remove_manifest, partial(_remove_others, replica, name, own))
 
 
 def _unrecord(replica: HeldReplica, name: str, own: Collection[str]) -> None:
     """Remove what is recorded of a checkpoint, its record last: that shows what is left to do."""
     manifest.remove(replica.storage, replica.root, name)
+    _remove_others(replica, name, own)
+
+
+def _remove_others(replica: HeldReplica, name: str, own: Collection[str]) -> None:
     if fingerprint_record.own_file(name) in own:  # else it would cost a request
         fingerprint_record.remove(replica, name)
     replica.storage.delete(record_uri(replica, name))

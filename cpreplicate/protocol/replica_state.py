@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -109,6 +109,16 @@ class State:
         is_old = directory.modified < taken.modified - _COARSEST_TIME
         return 0 < self.metadata_files[name].modified <= directory.modified and is_old
 
+    def dated(self, name: str) -> FileStatus | None:
+        """Return the status of the `_metadata` of a checkpoint, if another one would have another.
+
+        Known only of an examination under the lease, which the storage dated.
+        """
+        taken, seen = self.own.get(lease.NAME), self.metadata_files.get(name)
+        if taken is None or seen is None or seen.dated is None:
+            return None
+        return seen if seen.dated < taken.modified - _COARSEST_TIME else None
+
     def mark(self, name: str) -> point_summary.Mark | None:
         """Return what the listings show of a checkpoint that has not changed for some seconds."""
         seen = point_summary.mark_of(self.directories[name], self.own)
@@ -210,7 +220,17 @@ def _read_state(replica: Replica, former: State | None, is_brief: bool) -> State
     )
 
 
-def _ask(replica: Replica, children: Sequence[FileStatus], own: Mapping[str, FileStatus]) -> None:
+def ask_listed(replica: Replica) -> None:
+    """Begin to read the few checkpoints of a replica whose listings were asked for."""
+    children = replica.storage.answer("list", replica.root)
+    own = replica.storage.answer("list", replica.uri_of(OWN))
+    if children is not None and own is not None:
+        names = {each.name for each in own}
+        if point_summary.NAME not in names:  # else few of them are read
+            _ask(replica, children, names)
+
+
+def _ask(replica: Replica, children: Sequence[FileStatus], own: Container[str]) -> None:
     """Begin to read what is read of a few checkpoints, beside the listings of their directories."""
     names = highest_first(child.name for child in children if child.is_directory)
     if MARKER in own:
@@ -345,11 +365,11 @@ class _Known:
 
     def marker(self) -> Marker | None:
         """Return the marker if its file is the same."""
-        return self._former.marker if self._former and self._is_same_own(MARKER) else None
+        return self._former.marker if self._former and self.is_same_own(MARKER) else None
 
     def summary(self) -> Summary | None:
         """Return the summary of the points if its file is the same."""
-        is_same = self._former is not None and self._is_same_own(point_summary.NAME)
+        is_same = self._former is not None and self.is_same_own(point_summary.NAME)
         return self._former.summary if self._former and is_same else None
 
     def record(self, name: str) -> Record:
@@ -359,18 +379,18 @@ class _Known:
 
     def checkpoint(self, name: str) -> CommittedCheckpoint | None:
         """Return a committed checkpoint if its `_metadata` and its record are the same files."""
-        if self._former is None or not self._is_same_own(f"{name}{RECORD_SUFFIX}"):
+        if self._former is None or not self.is_same_own(f"{name}{RECORD_SUFFIX}"):
             return None
         before = self._former.metadata_files.get(name)
         committed = self._committed.get(name)
         if committed is None or not self._is_same(before, self._metadata_files[name]):
             return None
         is_of_manifest = committed.listed is not None
-        if is_of_manifest and not self._is_same_own(f"{name}{manifest.SUFFIX}"):
+        if is_of_manifest and not self.is_same_own(f"{name}{manifest.SUFFIX}"):
             return None
         return committed
 
-    def _is_same_own(self, name: str) -> bool:
+    def is_same_own(self, name: str) -> bool:
         before = self._former.own.get(name) if self._former else None
         return self._is_same(before, self._own.get(name))
 
@@ -394,6 +414,14 @@ class _Known:
         if taken is None or self._former is None:
             return -math.inf
         return taken.modified - (json_files.now() - self._former.began)
+
+
+def is_same_own(name: str, former: State, state: State) -> bool:
+    """Return whether a file in `.cpreplicate/` is as it was before the lease was taken.
+
+    `state` is an examination under the lease.
+    """
+    return _Known(former, state.own, {}).is_same_own(name)
 
 
 def links(replica: Replica) -> list[str]:

@@ -364,6 +364,18 @@ def ask_source(path: str, side: Side) -> None:
         storage.ask("list", directory)
 
 
+def ask_newest(path: str, side: Side) -> None:
+    """Begin to read the checkpoint that `find` is likely to return for a job's directory.
+
+    Its listing was asked for by `ask_source`. Without that, nothing is asked.
+    """
+    children = side.storage(path).answer("list", path)
+    for name in highest_first(each.name for each in children or () if each.is_directory)[:1]:
+        checkpoint = uri.join(path, name)
+        side.storage(checkpoint).ask("stat", uri.join(checkpoint, METADATA))
+        ask_metadata(checkpoint, side)
+
+
 class MetadataBytes(NamedTuple):
     """A `_metadata` that is not decoded.
 

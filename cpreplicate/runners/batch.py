@@ -43,7 +43,7 @@ from cpreplicate.storage import (
     copy_within,
     read_part,
 )
-from cpreplicate.storage.transfer import appearing_after
+from cpreplicate.storage.transfer import copying
 from cpreplicate.storage.waiting.cancellation import cancellable
 from cpreplicate.storage.waiting.work_slots import working
 
@@ -92,8 +92,8 @@ def perform(
 
     def run(unit: Unit, permits: threading.Semaphore) -> None:
         watcher.moved(0)
-        waits = appearing_after(watcher.before_appearing)
-        with cancellable(lambda: watcher.moved(0)), working(permits), waits:
+        beside = copying(watcher.around)
+        with cancellable(lambda: watcher.moved(0)), working(permits), beside:
             results = _attempt_unit([batch[index] for index in unit], sides, _moved(unit, watcher))
         for index, outcome in zip(unit, results, strict=True):
             outcomes[index] = outcome

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from cpreplicate.errors import CpreplicateError, UsageError, described
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.storage import DamagedFile, DamagedPart, ShortSource, SourceMissing, Unreachable
-from cpreplicate.storage.transfer import before_appearing
+from cpreplicate.storage.transfer import around
 from cpreplicate.storage.waiting import cancellation
 
 # bytes; what a smaller file costs is waiting, so a task has many in flight, and few of the others
@@ -226,7 +226,7 @@ class Watcher:
     def __init__(self) -> None:
         self._stopped = threading.Event()
         self._go_on = cancellation.current()
-        self.before_appearing = before_appearing()  # of the copies of the batch
+        self.around = around()  # the copies of the batch
 
     def moved(self, count: int) -> None:  # noqa: ARG002  # subclasses use it
         """Record `count` more bytes moved. Raises `RunnerStopped` once the batch is cancelled."""

@@ -160,13 +160,20 @@ class Storage(ABC):
         return call()
 
     def ask(  # noqa: B027  # most are not far away
-        self, verb: str, *arguments: Any, seconds: float = ANSWER_COUNTS
+        self, verb: str, *arguments: Any, seconds: float = ANSWER_COUNTS, times: int = 1
     ) -> None:
         """Begin a question, such as `list` of a URI, that is asked with the same arguments soon.
 
-        The answer counts for some seconds from now on. Only a wrapper of what is far away does so:
-        see `wrappers.ahead`.
+        The answer counts for some seconds from now on, and is given so many times. Only a wrapper
+        of what is far away does so: see `wrappers.ahead`.
         """
+
+    def answer(self, verb: str, *arguments: Any) -> Any:  # noqa: ARG002  # as above
+        """Wait for the answer to what was asked, and return it; None without one.
+
+        It is still there for who asks the question.
+        """
+        return None
 
     def as_one(self, verb: str, uri: str, calls: Callable[[Storage], T]) -> T:
         """Carry out several calls as one verb on a URI: wrappers try them again together.
@@ -309,13 +316,15 @@ class Storage(ABC):
         uri: str,
         aside: str,  # noqa: ARG002  # most have no rename
         check: Callable[[], None],
+        keeps_aside: bool = False,  # noqa: ARG002
     ) -> bool:
         """Remove a file durably, but not what another run publishes after `check`.
 
         Returns False if it was not there. A filesystem with rename moves it to `aside` first, a
         name of the caller's own: nothing is removed any more once another run has called
         `fence(aside)`. Elsewhere the delete is conditional. If that stops it, an error is raised:
-        that of `check`, which is called again, if it raises one.
+        that of `check`, which is called again, if it raises one. `keeps_aside`: what is at `aside`
+        stays, which the caller deletes.
         """
         check()
         return self.delete(uri, durable=True)
@@ -375,6 +384,13 @@ class Storage(ABC):
     @abstractmethod
     def rmdir(self, uri: str) -> bool:
         """Delete an empty directory; return False if it was not there or not empty."""
+
+    def rmdir_left(self, uri: str) -> bool:
+        """Delete a directory as `rmdir` does, out of which the caller has just renamed a file.
+
+        So that it is a directory need not be asked.
+        """
+        return self.rmdir(uri)
 
     def abort_uploads(
         self,

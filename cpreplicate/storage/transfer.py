@@ -32,29 +32,61 @@ def _ignore(_count: int) -> None:
     go_on()
 
 
-_APPEARING: ContextVar[Callable[[], None] | None] = ContextVar("appearing", default=None)
-
-
-@contextlib.contextmanager
-def appearing_after(check: Callable[[], None] | None) -> Iterator[None]:
-    """While the block runs, call `check` before a copy of its context appears; it may raise."""
-    token = _APPEARING.set(check)
-    try:
-        yield
-    finally:
-        _APPEARING.reset(token)
-
-
-def before_appearing() -> Callable[[], None] | None:
-    """Return what is called before a copy of this context appears, None for nothing."""
-    return _APPEARING.get()
-
-
 class Checksum(NamedTuple):
     """The result of a copy: the number of bytes, and their CRC32C."""
 
     bytes: int
     crc32c: int
+
+
+class Around(NamedTuple):
+    """What is done beside copies.
+
+    `appearing` is called before a copy appears, and may raise. `read` returns the bytes of a file
+    that is read already, once. `streamed` gets the target and the checksum of a copy once all of it
+    is read.
+    """
+
+    appearing: Callable[[], None] | None = None
+    read: Callable[[str], bytes | None] | None = None
+    streamed: Callable[[str, Checksum], None] | None = None
+
+
+_AROUND: ContextVar[Around | None] = ContextVar("around", default=None)
+
+
+def around() -> Around:
+    """Return what is done beside copies of this context."""
+    return _AROUND.get() or Around()
+
+
+@contextlib.contextmanager
+def copying(beside: Around) -> Iterator[None]:
+    """While the block runs, this is done beside copies of its context."""
+    token = _AROUND.set(beside)
+    try:
+        yield
+    finally:
+        _AROUND.reset(token)
+
+
+def appearing_after(check: Callable[[], None] | None) -> contextlib.AbstractContextManager[None]:
+    """While the block runs, call `check` before a copy of its context appears; it may raise."""
+    return copying(around()._replace(appearing=check))
+
+
+def copying_read(
+    read: Callable[[str], bytes | None],
+) -> contextlib.AbstractContextManager[None]:
+    """While the block runs, copies of its context take what is read of their files already."""
+    return copying(around()._replace(read=read))
+
+
+def copying_to(
+    streamed: Callable[[str, Checksum], None],
+) -> contextlib.AbstractContextManager[None]:
+    """While the block runs, call `streamed` once all of a copy of its context is read."""
+    return copying(around()._replace(streamed=streamed))
 
 
 def joined(ranges: Iterable[Checksum]) -> Checksum:
@@ -163,15 +195,22 @@ def _copied(
                 f"{source} has {counted(length, 'byte')}, the checkpoint needs {extent}"
             )
         crc.moved(0)
-        if (appear := before_appearing()) is not None:
-            appear()
+        if (appearing := around().appearing) is not None:
+            appearing()
         if check is not None:
             check()
 
     status = reading.stat(source) if sides.preserve else None
+    streamed = around().streamed
+
+    def over(stream: BinaryIO) -> Iterator[bytes]:
+        yield from crc.over(stream)
+        assert streamed is not None, "this is not called without it"
+        streamed(target, Checksum(crc.count, crc.value))
 
     def put() -> int:
-        with _source(reading, source, extent, crc.over) as content:
+        read = crc.over if streamed is None else over  # a generator more costs time
+        with _source(reading, source, extent, read) as content:
             return writing.put(target, content, expect, status.attributes if status else None)
 
     # a read that fails midway fails the put: one of the two storages tries the whole again
@@ -461,6 +500,10 @@ def _source(
 
 
 def _opened(storage: Storage, source: str, extent: int) -> BinaryIO:
+    read = around().read
+    data = None if read is None else read(source)
+    if data is not None and len(data) >= extent:
+        return io.BytesIO(data)
     try:
         return storage.open_extent(source, extent)
     except FileNotFoundError as error:

@@ -91,17 +91,24 @@ def looks(command: str, *others: str) -> list[Stop]:
     return found
 
 
-def taken_over_after_looks(other: str) -> list[str]:
+def unbroken(_patch: pytest.MonkeyPatch) -> None:
+    """Break nothing."""
+
+
+def taken_over_after_looks(
+    other: str, broken: Callable[[pytest.MonkeyPatch], None] = unbroken
+) -> list[str]:
     """Return what a sync did wrong which was taken over between a question and its use.
 
     It sleeps there, and a beat that was under way has renewed its lease: that it took its time is
-    not what stops it.
+    not what stops it. It is broken then, and not where it is found out when it looks.
     """
     wrong = []
     with asked_ahead("asking"), pytest.MonkeyPatch.context() as patch:
         patch.setattr(lease.Lease, "until", lambda _self: math.inf)
         stops = looks("sync", other)
         assert stops
+        broken(patch)
         for stop in stops:
             wrong += TakenOver("sync", other, stop).run()
     return wrong
@@ -124,6 +131,4 @@ def the_lease_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("broken", [ages_are_not_looked_at, the_lease_is_not_looked_at])
 def test_a_sync_that_uses_any_answer_about_its_lease_is_detected(broken):
-    with pytest.MonkeyPatch.context() as patch:
-        broken(patch)
-        assert taken_over_after_looks("promote") != []
+    assert taken_over_after_looks("promote", broken) != []

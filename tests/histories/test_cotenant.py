@@ -467,7 +467,9 @@ SCENARIOS = {
     "the record is looked at before a withdrawal": (
         replaced_before_it_is_withdrawn,
         lambda patch: patch.setattr(
-            publication, "withdraw", lambda replica, name: replica.withdraw(f"{name}/{METADATA}")
+            publication,
+            "withdraw",
+            lambda replica, name, *_: replica.withdraw(f"{name}/{METADATA}"),
         ),
     ),
     "a copy of the replica is no source": (

@@ -442,13 +442,13 @@ def replacing(
 
 def commit_before_copy() -> contextlib.AbstractContextManager[None]:
     def broken(copy):
-        def commit_and_copy(work, following):
+        def commit_and_copy(work, following, *how):
             # as a put takes it
             content = lambda: sync_metadata.rewritten(  # noqa: E731
                 work.source_state, work.replica, work.plan.paths
             )
             work.replica.publish(work.plan.checkpoint, content, lambda: None, replace=True)
-            return copy(work, following)
+            return copy(work, following, *how)
 
         return commit_and_copy
 
@@ -457,11 +457,11 @@ def commit_before_copy() -> contextlib.AbstractContextManager[None]:
 
 def delete_before_commit() -> contextlib.AbstractContextManager[None]:
     def broken(publish):
-        def delete_and_publish(commit, written):
+        def delete_and_publish(commit, written, *how):
             work = commit.work
             for action in work.plan.deletes:
                 work.replica.storage.delete(work.replica.uri_of(action.target))
-            return publish(commit, written)
+            return publish(commit, written, *how)
 
         return delete_and_publish
 
@@ -509,12 +509,12 @@ def packs_of_others_deleted() -> contextlib.AbstractContextManager[None]:
 
 def packs_deleted_before_commit() -> contextlib.AbstractContextManager[None]:
     def broken(publish):
-        def delete_and_publish(commit, written):
+        def delete_and_publish(commit, written, *how):
             work = commit.work
             for action in work.plan.deletes:
                 if is_pack(action.target):
                     work.replica.storage.delete(work.replica.uri_of(action.target))
-            return publish(commit, written)
+            return publish(commit, written, *how)
 
         return delete_and_publish
 

@@ -20,8 +20,26 @@ READS = {
     "mounts_below",
     "reach",
 }
-READS |= {"ask", "service_time", "space", "delete_policies", "inside", "carry_out", "as_one"}
-CHANGES = {"put", "publish", "create_exclusive", "take_over", "withdraw", "fence", "move"}
+READS |= {
+    "ask",
+    "answer",
+    "service_time",
+    "space",
+    "delete_policies",
+    "inside",
+    "carry_out",
+    "as_one",
+}
+CHANGES = {
+    "put",
+    "publish",
+    "create_exclusive",
+    "take_over",
+    "withdraw",
+    "fence",
+    "move",
+    "rmdir_left",
+}
 CHANGES |= {"delete", "rmdir", "abort_uploads", "copy_within", "ignored_conditions"}
 CHANGES |= {"keep_room", "fill_room", "begin_join", "write_range", "join", "give_up_join"}
 CHANGES |= {"delete_into_room"}

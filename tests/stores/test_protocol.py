@@ -108,12 +108,14 @@ class HeldUp(StorageWrapper):
 
         return super().publish(uri, content, checked, replace)
 
-    def withdraw(self, uri: str, aside: str, check: Callable[[], None]) -> bool:
+    def withdraw(
+        self, uri: str, aside: str, check: Callable[[], None], keeps_aside: bool = False
+    ) -> bool:
         def checked() -> None:
             check()
             self._hold_up(uri)
 
-        return super().withdraw(uri, aside, checked)
+        return super().withdraw(uri, aside, checked, keeps_aside)
 
     def _hold_up(self, uri: str) -> None:
         if uri.endswith(self._end) and not self.was_held_up:

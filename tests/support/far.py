@@ -16,9 +16,10 @@ from typing import BinaryIO, NamedTuple, TypeVar
 
 from cpreplicate.core import uri as uris
 from cpreplicate.core.notify import silent
+from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.verify.verify import ALL, verify
+from cpreplicate.operations.verify.verify import ALL, Verification, verify
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage
@@ -30,7 +31,9 @@ from tests.support.jobs import JOB, put_checkpoint
 from tests.support.registry import serving
 
 T = TypeVar("T")
+SOURCE, TARGET = "hdfs://a/source", "hdfs://b/target"
 FILES = {f"shared/{number:03}": 3000 + number for number in range(20)}
+CHANGED = {**dict(list(FILES.items())[1:]), "shared/new": 64 << 10}  # of the next checkpoint
 TRANSFER = "transfer"  # to or from a DataNode: it is no call of a NameNode
 
 
@@ -54,12 +57,14 @@ class FarHdfs(HdfsClientStorage):
         self.round_trip = 0.0  # seconds
         self._lock = threading.Lock()
         self.calls: list[Call] = []
+        self.hook: Callable[[str, str], None] = lambda _name, _uri: None  # before each call
 
     def _path(self, uri: str) -> str:
         return f"file:{self._directory}/{uri.partition('://')[2]}"
 
     def _call(self, name: str, uri: str, answer: Callable[[], T]) -> T:
         began = time.monotonic()
+        self.hook(name, uri)
         time.sleep(self.round_trip)
         try:
             return answer()
@@ -74,7 +79,11 @@ class FarHdfs(HdfsClientStorage):
 
     def open(self, uri: str) -> BinaryIO:
         stream = self._call("getBlockLocations", uri, lambda: self._local.open(self._path(uri)))
-        self._call(TRANSFER, uri, lambda: None)
+        try:
+            self._call(TRANSFER, uri, lambda: None)
+        except OSError:
+            stream.close()
+            raise
         return stream
 
     def stat(self, uri: str) -> FileStatus | None:
@@ -132,23 +141,34 @@ def calls_of_sync(directory: Path, source: str = "", round_trip: float = 0.0) ->
     `source` is what follows the job's directory in SOURCE.
     """
     far = FarHdfs(directory)
-    changed = {**dict(list(FILES.items())[1:]), "shared/new": 64 << 10}
-
-    def replicate(place: str) -> None:
-        execution = ExecutionOptions(runner="inline")
-        sync(SyncRequest(place, "hdfs://b/target", sides=Sides(), execution=execution), silent)
-
     with serving("hdfs", Retrying(far, 60.0)):
-        put_checkpoint(Side(), "hdfs://a/source", 1, FILES)
-        replicate(f"hdfs://a/source/{JOB}")
-        put_checkpoint(Side(), "hdfs://a/source", 2, changed)
-        far.date_back()
+        stage(far)
         far.round_trip = round_trip
-        far.calls.clear()
-        replicate(f"hdfs://a/source/{JOB}{source}")
+        replicate(source)
         calls = list(far.calls)
         far.round_trip = 0.0
-        report = verify(f"hdfs://b/target/{JOB}", None, ALL, silent, Side())
+        report = verified()
     assert report.restorable
-    assert (report.checkpoint_id, report.files) == (2, len(changed))
+    assert (report.checkpoint_id, report.files) == (2, len(CHANGED))
     return calls
+
+
+def stage(far: FarHdfs) -> None:
+    """Replicate a first checkpoint, and complete the next one. It is all some time ago."""
+    put_checkpoint(Side(), SOURCE, 1, FILES)
+    replicate()
+    put_checkpoint(Side(), SOURCE, 2, CHANGED)
+    far.date_back()
+    far.calls.clear()
+
+
+def replicate(source: str = "") -> Report:
+    """Replicate the job, or a checkpoint of it."""
+    execution = ExecutionOptions(runner="inline")
+    request = SyncRequest(f"{SOURCE}/{JOB}{source}", TARGET, sides=Sides(), execution=execution)
+    return sync(request, silent)
+
+
+def verified() -> Verification:
+    """Compare what the replica's newest checkpoint needs, with its content."""
+    return verify(f"{TARGET}/{JOB}", None, ALL, silent, Side())

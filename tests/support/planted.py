@@ -164,8 +164,8 @@ BUGS = (
         (
             f"{_SYNC}.sync",
             "_checked_again",
-            "return examined(source_state, replica, former)",
-            "return former",
+            "state = examined(source_state, replica, former)",
+            "state = former",
         ),
         by="held up, overtaken, history",
     ),
@@ -352,7 +352,8 @@ BUGS = (
     _bug(
         "the record follows the commit",
         "step 5: the record of a checkpoint is in place before its `_metadata`",
-        (_PUBLICATION, "Publication.publish", "self._record.appear()", "pass"),
+        (_PUBLICATION, "Publication.let_record_appear", "self._record.let_appear()", "pass"),
+        (_PUBLICATION, "Publication.publish", "self._record.wait_until_there()", "pass"),
         (
             _PUBLICATION,
             "Publication.publish",
@@ -367,9 +368,9 @@ BUGS = (
         (
             f"{_SYNC}.sync",
             "_committed",
-            "executed = copy_missing(work, following)",
+            "executed = copy_missing(work, following, commit.copied)",
             "change = work.change; change.delete([each.target for each in work.plan.deletes]);"
-            " executed = copy_missing(work, following)",
+            " executed = copy_missing(work, following, commit.copied)",
         ),
         by="race, overtaken",
     ),
@@ -378,9 +379,9 @@ BUGS = (
         "step 6: a `_metadata` is withdrawn before any of its files is deleted",
         (
             f"{_SYNC}.clean_up",
-            "_delete_old",
+            "_deleted",
             "for name in plan.dropped:",
-            "for name in (_delete(work, targets), plan.dropped)[1]:",
+            "for name in (_delete(work, targets, (), []), plan.dropped)[1]:",
         ),
         by="race, overtaken",
     ),

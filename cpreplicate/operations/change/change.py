@@ -6,7 +6,7 @@ Nothing is written or deleted through a symbolic link, and only while the lease 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 from cpreplicate.core import uri
@@ -33,6 +33,7 @@ from cpreplicate.storage import Sides
 from cpreplicate.storage.transfer import appearing_after
 
 FILES_PER_CHECK = 20_000  # files that are deleted between two checks of the lease
+_NEARLY = 0.8  # of the time for which a check of the lease counts: a call later, it does not
 _SHOWN = 5  # names in a message; the rest are counted
 
 
@@ -43,21 +44,25 @@ def opened(
     wait: float = 0.0,
     notify: Notify = lambda _line: None,
     absent: Sequence[str] = (),
+    will_record: bool = False,
 ) -> Iterator[Change]:
     """Take the lease of a replica, and provide the change of it while the block runs.
 
     `examine` gets the replica under the lease: it returns the state of the directory, or raises if
     it must not be changed. So does this, if the storage cannot hold a lease. Who may be refused
     checks that before, too, so that no lease is written where none belongs. `wait` and `absent` are
-    as of `acquire`: what is not `absent` is not made.
+    as of `acquire`: what is not `absent` is not made. `will_record`: the journal is begun beside
+    the examination.
     """
     makes_root = replica.root in absent
     with acquire(replica.root, replica.side, wait, notify, absent, makes_root=makes_root) as lease:
         held = HeldReplica(replica.root, replica.side, lease)
-        state = lease_safety.proven(held, examine(held), notify)
-        if state.marker is not None:
-            lease.keep_room()
-        yield Change(held, state, lease, notify, threads(held))
+        journal = JournalWriter(held.storage, held.root)
+        with journal.begun() if will_record else nullcontext():
+            state = lease_safety.proven(held, examine(held), notify)
+            if state.marker is not None:
+                lease.keep_room()
+            yield Change(held, state, lease, notify, threads(held), journal)
 
 
 def threads(replica: Replica) -> Runner:
@@ -79,6 +84,7 @@ class Change:
     lease: Lease
     notify: Notify
     runner: Runner
+    journal: JournalWriter
 
     @lazy
     def _part(self) -> PendingPut | None:
@@ -93,11 +99,6 @@ class Change:
     def ledger(self) -> Ledger:
         """What manifests and journals recorded, read when it is first asked for."""
         return Ledger(self.replica, self.state)
-
-    @lazy
-    def journal(self) -> JournalWriter:
-        """The journal of this change, which does not exist before something is recorded."""
-        return JournalWriter(self.replica.storage, self.replica.root)
 
     @contextmanager
     def running(self, runner: Runner) -> Iterator[None]:
@@ -238,7 +239,7 @@ class Change:
         if waiting and self.runner.is_elsewhere:
             self.lease.delegate()
         while waiting:
-            self.lease.check()
+            self.lease.check(self.lease.counts)
             part, rest = waiting[:files_per_check], waiting[files_per_check:]
             try:
                 outcomes = self._deleted(part, moves)
@@ -277,6 +278,15 @@ class Change:
             return [str(error)]
         return []
 
+    def unrecord(self, names: Iterable[str]) -> list[str]:
+        """Remove what is recorded of checkpoints of which nothing else is left, as `forget`."""
+        try:
+            for name in names:
+                publication.unrecord(self.replica, name, self.state.own)
+        except OSError as error:
+            return [str(error)]
+        return []
+
     def described(self, names: Iterable[str] | None = None) -> list[Manifest]:
         """Return the manifests that describe committed checkpoints as they are.
 
@@ -306,7 +316,7 @@ class Change:
         """
         if left and self._are_there(left, manifests):
             return
-        self.lease.ask()  # it is given back next
+        self.lease.ask(_NEARLY * self.lease.counts)  # it is given back next
         with suppress(OSError):
             self.journal.remove()
 

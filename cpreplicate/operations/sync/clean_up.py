@@ -5,7 +5,8 @@ Nothing that fails here is an error: the checkpoint is committed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,9 +22,11 @@ from cpreplicate.operations.sync.copy import Executed
 from cpreplicate.operations.sync.plan.work import Work
 from cpreplicate.protocol import needed, publication, replica_state
 from cpreplicate.protocol.lease import JUST_CHECKED
+from cpreplicate.protocol.ledger import lone_manifests
 from cpreplicate.protocol.manifest import Manifest
 from cpreplicate.protocol.replica import ASKED, Replica
 from cpreplicate.runners import EngineLost
+from cpreplicate.storage.wrappers.ahead import overlapping
 
 
 class Abandoned(NamedTuple):
@@ -50,10 +53,16 @@ def clean_up(work: Work, executed: Executed, listed: Manifest, abandoned: Abando
     Then remove the journal, if the manifest `listed` and those of other checkpoints replace it.
     """
     left = work.left_over(executed.members)
-    cleaned = _delete_old(work, executed, abandoned, left)
+    cleaned, gone = _delete_old(work, executed, abandoned, left)
     if cleaned.undeleted or cleaned.warnings:
         return cleaned
-    return _end_journal(work, listed, left)
+    ended: list[CleanedUp] = []
+    overlapping(
+        work.replica.storage,
+        lambda: ended.append(_unrecorded(work, gone)),
+        lambda: ended.append(_end_journal(work, listed, left)),
+    )
+    return next((each for each in ended if each.warnings), CleanedUp())
 
 
 def _unneeded(work: Work, files: Sequence[str], is_proven: bool = False) -> list[str]:
@@ -91,31 +100,48 @@ def _of_dead_runs(work: Work, members: MemberTable, left: Collection[str]) -> li
 
 def _delete_old(
     work: Work, executed: Executed, abandoned: Abandoned, left: Collection[str]
+) -> tuple[CleanedUp, Sequence[str]]:
+    """Delete all but what is recorded of some checkpoints, whose names are returned, too."""
+    emptied: list[str] = []
+    cleaned = _guarded(lambda: _deleted(work, executed, abandoned, left, emptied), work)
+    return cleaned, emptied
+
+
+def _deleted(
+    work: Work,
+    executed: Executed,
+    abandoned: Abandoned,
+    left: Collection[str],
+    emptied: list[str],
 ) -> CleanedUp:
     change, plan = work.change, work.plan
-    committed = f"{plan.checkpoint} was committed before that"
     targets = [*(action.target for action in plan.deletes), *executed.unused_packs]
+    change.lease.check(JUST_CHECKED)  # it was before the commit
+    targets += _unneeded(work, abandoned.files)
+    of_dead_runs = _of_dead_runs(work, executed.members, left)
+    if of_dead_runs:
+        count = counted(len(of_dead_runs), "file")
+        change.notify(f"deleting {count} that runs which died had written for other checkpoints")
+    targets = list(dict.fromkeys([*targets, *of_dead_runs]))
+    if targets or plan.dropped:
+        ask_to_withdraw(work)
+        needed.refuse_later(change.replica, change.state, {*plan.dropped, plan.checkpoint})
+        needed.refuse_unproven(change.replica, change.state, {*plan.dropped, plan.checkpoint})
+    is_far = change.replica.storage.answers_ahead
+    for name in plan.dropped:
+        publication.withdraw(change.replica, name, change.state.dated(name), is_far)
+    if work.request.async_deletes:
+        if is_far and plan.dropped:
+            change.replica.remove_withdrawn()
+        return CleanedUp(tuple(targets))
+    return CleanedUp(warnings=_delete(work, targets, abandoned.checkpoints, emptied))
+
+
+def _guarded(call: Callable[[], CleanedUp], work: Work) -> CleanedUp:
+    """Return what is cleaned up, with a warning if it is not all, and why."""
+    committed = f"{work.plan.checkpoint} was committed before that"
     try:
-        change.lease.check(JUST_CHECKED)  # it was before the commit
-        targets += _unneeded(work, abandoned.files)
-        of_dead_runs = _of_dead_runs(work, executed.members, left)
-        if of_dead_runs:
-            count = counted(len(of_dead_runs), "file")
-            change.notify(
-                f"deleting {count} that runs which died had written for other checkpoints"
-            )
-        targets = list(dict.fromkeys([*targets, *of_dead_runs]))
-        _ask(work, bool(targets))
-        if targets or plan.dropped:
-            needed.refuse_later(change.replica, change.state, {*plan.dropped, plan.checkpoint})
-            needed.refuse_unproven(change.replica, change.state, {*plan.dropped, plan.checkpoint})
-        if targets:
-            change.lease.ask()
-        for name in plan.dropped:
-            publication.withdraw(change.replica, name)
-        if work.request.async_deletes:
-            return CleanedUp(tuple(targets))
-        return CleanedUp(warnings=_delete(work, targets, abandoned.checkpoints))
+        return call()
     except (LeaseHeld, TargetGone, EngineLost) as error:
         why = f"{committed}. Files that were to be deleted are left to `sweep`"
         return CleanedUp((), (f"{described(error)}. {why}",), isinstance(error, LeaseHeld))
@@ -127,27 +153,64 @@ def _delete_old(
         return CleanedUp(warnings=(f"{described(error)}. {why}",))
 
 
-def _ask(work: Work, deletes: bool) -> None:
+def ask_to_withdraw(work: Work) -> None:
     """Begin what is asked before old checkpoints are withdrawn."""
-    if deletes or work.plan.dropped:
+    if work.plan.dropped or work.plan.deletes:
         work.replica.storage.ask("list", work.replica.root)
     for name in work.plan.dropped[:ASKED]:
-        replica_state.ask_checkpoint(work.replica, name)
+        publication.ask_to_withdraw(work.replica, name, work.change.state.dated(name))
 
 
-def _delete(work: Work, targets: Sequence[str], left: Sequence[str]) -> tuple[str, ...]:
+def _delete(
+    work: Work, targets: Sequence[str], left: Sequence[str], emptied: list[str]
+) -> tuple[str, ...]:
+    """Delete files, and what is left of old checkpoints; return what failed.
+
+    Where a call is a round trip, the record of those whose directory is gone is left to the caller.
+    """
     change, plan = work.change, work.plan
     if plan.deletes:
         needed_by = ", ".join(plan.dropped) or "the former checkpoint"
         change.notify(f"deleting {counted(len(plan.deletes), 'file')} that only {needed_by} needed")
-    for name in plan.dropped[:ASKED]:
-        publication.ask_whether_withdrawn(work.replica, name)
-    failed = change.delete(targets)
-    gone = (*plan.dropped, *change.state.stale, *left)
-    failed += change.forget(name for name in gone if name != plan.checkpoint)
+    failed: list[str] = []
+    overlapping(
+        work.replica.storage,
+        *_emptying(work, emptied),
+        lambda: failed.extend(change.delete(targets)),
+    )
+    gone = (*plan.dropped, *change.state.stale, *lone_manifests(change.state), *left)
+    failed += change.forget(
+        name for name in dict.fromkeys(gone) if name not in (plan.checkpoint, *emptied)
+    )
     if not failed:
         return ()
+    change.unrecord(emptied)
     return (orphaned(failed),)
+
+
+def _emptying(work: Work, emptied: list[str]) -> list[Callable[[], object]]:
+    """Return the calls that remove what is left of withdrawn checkpoints, where calls overlap."""
+    replica = work.replica
+    if not (replica.storage.answers_ahead and work.plan.dropped):
+        return []
+
+    def empty(name: str) -> None:
+        if publication.empty(replica, name):
+            emptied.append(name)
+
+    is_of_directories = replica.storage.has_directories
+    names = work.plan.dropped[:ASKED] if is_of_directories else ()
+    return [replica.remove_withdrawn, *(partial(empty, name) for name in names)]
+
+
+def _unrecorded(work: Work, names: Sequence[str]) -> CleanedUp:
+    failed: list[str] = []
+
+    def remove() -> CleanedUp:
+        failed.extend(work.change.unrecord(names))
+        return CleanedUp(warnings=(orphaned(failed),) if failed else ())
+
+    return _guarded(remove, work)
 
 
 def _end_journal(work: Work, listed: Manifest, left: Collection[str]) -> CleanedUp:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -27,8 +29,12 @@ from cpreplicate.protocol.point_summary import Fresh, NewSummary, Point, Summary
 from cpreplicate.protocol.publication import Publication
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.retention_record import record_retention
+from cpreplicate.runners import Outcome
+from cpreplicate.storage import Checksum
 from cpreplicate.storage.base import RANGE, Content
+from cpreplicate.storage.transfer import copying_to
 
+_FEW = 8  # copies beside which the manifest is written
 _HELD_IN_MEMORY = 64 << 20  # bytes of a rewritten `_metadata`
 
 
@@ -44,9 +50,12 @@ class Committing:
         self.work, self._resources = work, resources
         is_known = _is_known_before_copies(work.plan)
         self._early = self._publication(work.plan.members) if is_known else None
+        self._listed = self._early_manifest()
 
-    def publish(self, executed: Executed) -> manifest.Manifest:
-        """Commit the checkpoint, and return its manifest."""
+    def publish(
+        self, executed: Executed, appearing: Callable[[], object] = lambda: None
+    ) -> manifest.Manifest:
+        """Commit the checkpoint, and return its manifest. `appearing` is called amid that."""
         work, change = self.work, self.work.change
         change.recorded()
         commit = self._early or self._publication(executed.members)
@@ -54,17 +63,52 @@ class Committing:
         digest = commit.digest if commit is not None else current
         assert digest is not None, "what is not published is committed"
         listed = manifest_of(work, executed, digest)
-        pending = work.replica.writing_manifest(work.plan.checkpoint, listed)
-        self._resources.enter_context(pending)
+        pending = self._manifest(executed, listed)
         if commit is None:
             pending.appear()
             return listed
         if commit.replaces:  # until the new manifest is there, the journal lists the CRC32Cs
             with suppress(OSError):
                 change.complete_journal()
-        commit.publish(change.lease.check, pending)
+
+        def check() -> None:
+            change.lease.check(change.lease.counts)
+            appearing()
+
+        commit.publish(check, pending)
         change.notify(f"committed {work.replica.uri_of(work.plan.checkpoint)}")
         return listed
+
+    def _early_manifest(self) -> _EarlyManifest | None:
+        """Begin to write the manifest beside a few copies, each of which is one plain file."""
+        work, plan = self.work, self.work.plan
+        is_far = work.replica.storage.answers_ahead and work.replica.storage.closes_slowly
+        if self._early is None or self._early.replaces or not is_far or work.before.copied:
+            return None
+        if plan.reused or not 0 < len(plan.copies) <= _FEW or _are_merged(work):
+            return None
+        early = _EarlyManifest(work, self._early.digest)
+        self._resources.enter_context(early.pending)
+        self._resources.enter_context(copying_to(early.streamed))
+        return early
+
+    def copied(self, outcomes: Mapping[str, Outcome]) -> None:
+        """Let record and manifest appear while the copies, which all are there, are looked at.
+
+        They are true of what was copied. If that is not what is found, there is no commit.
+        """
+        if self._early is not None and self._listed is not None and self._listed.is_of(outcomes):
+            self._early.let_record_appear()
+            self._listed.pending.let_appear()
+
+    def _manifest(self, executed: Executed, listed: manifest.Manifest) -> PendingPut:
+        """Return the manifest while it is written."""
+        if self._listed is not None:
+            if self._listed.is_of(executed.files):
+                return self._listed.pending
+            self._listed.pending.close()
+        pending = self.work.replica.writing_manifest(self.work.plan.checkpoint, listed)
+        return self._resources.enter_context(pending)
 
     def _publication(self, members: MemberTable) -> Publication | None:
         """Begin to write the record and the `_metadata`, if the plan publishes any."""
@@ -98,6 +142,49 @@ class Committing:
         place = point_summary.summary_uri(replica)
         pending = PendingPut(replica.storage, place, lambda: [content])
         return self._resources.enter_context(pending)
+
+
+class _EarlyManifest:
+    """The manifest of a checkpoint, which is written as soon as all of its copies are read.
+
+    It is begun with them, and lists what was read. Whether that is what appeared, `is_of` says.
+    """
+
+    def __init__(self, work: Work, digest: Digest) -> None:
+        self._work, self._digest = work, digest
+        self._targets = {work.replica.uri_of(row.target) for row in work.plan.copies}
+        self._lock, self._read = threading.Lock(), dict[str, Checksum]()
+        self._listed: dict[str, Checksum] | None = None
+        replica = work.replica
+        self.pending = manifest.begun(replica.storage, replica.root, work.plan.checkpoint)
+
+    def streamed(self, target: str, checksum: Checksum) -> None:
+        """Record what was read of a copy. May be called from any thread."""
+        with self._lock:
+            self._read[target] = checksum
+            if self._listed is None and self._read.keys() == self._targets:
+                self._listed = dict(self._read)
+                self.pending.fill(partial(self._content, self._listed))
+
+    def is_of(self, outcomes: Mapping[str, Outcome]) -> bool:
+        """Return whether this is the manifest of what was copied."""
+        copied = {uri: (each.bytes, each.crc32c) for uri, each in outcomes.items()}
+        return self._listed is not None and self._listed == copied
+
+    def _content(self, read: Mapping[str, Checksum]) -> list[bytes]:
+        self._work.change.lease.ask()  # what is written next needs it
+        plan = self._work.plan
+        outcomes = {uri: Outcome(uri, *checksum, 0.0) for uri, checksum in read.items()}
+        executed = Executed(plan, plan.members, outcomes)
+        return [manifest.encoded(manifest_of(self._work, executed, self._digest))]
+
+
+def _are_merged(work: Work) -> bool:
+    """Return whether a copy is packed, or may be of a merged file, which grows."""
+    targets = texts(row.target for row in work.plan.copies)
+    needed = work.source_state.needed
+    is_merged = needed.take(rows_of(targets, needed.paths)).is_segment
+    return bool(work.plan.packed) or bool(is_merged.any())
 
 
 def summary_of(work: Work) -> Summary | NewSummary | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, NoReturn
 
@@ -53,10 +53,15 @@ class Executed(NamedTuple):
 _NO_OTHER_LENGTH = np.iinfo(np.int64).max
 
 
-def copy_missing(work: Work, following: Following) -> Executed | None:
+def copy_missing(
+    work: Work,
+    following: Following,
+    copied: Callable[[Mapping[str, Outcome]], object] = lambda _outcomes: None,
+) -> Executed | None:
     """Carry out steps 2 to 4: copy what the replica lacks, and repack.
 
-    Returns None if the run turned to a newer checkpoint meanwhile. Raises on any failure, so that
+    `copied` is called with the outcomes of all copies by URI, before these are looked at. Returns
+    None if the run turned to a newer checkpoint meanwhile. Raises on any failure, so that
     nothing is committed or deleted.
     """
     began = time.monotonic()
@@ -74,6 +79,7 @@ def copy_missing(work: Work, following: Following) -> Executed | None:
         work.change.notify(f"moving {counted(count, 'packed file')}, {amount}, into new packs")
         outcomes += _move_members(work)
     _log.debug("copied in %.3f s", time.monotonic() - began)
+    copied({outcome.target: outcome for outcome in outcomes})
     work.change.lease.ask(JUST_CHECKED / 2)  # what is written next needs it, after a listing
     try:
         return _as_written(work, plan, outcomes)

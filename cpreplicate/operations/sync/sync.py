@@ -23,7 +23,7 @@ from cpreplicate.operations.change.change import Change, opened
 from cpreplicate.operations.change.space import refuse_no_space
 from cpreplicate.operations.kafka.fingerprints import Fingerprinted
 from cpreplicate.operations.sync.checks import examined, newer_savepoint
-from cpreplicate.operations.sync.clean_up import Abandoned, CleanedUp, clean_up
+from cpreplicate.operations.sync.clean_up import Abandoned, CleanedUp, ask_to_withdraw, clean_up
 from cpreplicate.operations.sync.commit import claim, claiming, committing, record_turn
 from cpreplicate.operations.sync.content import compare_content
 from cpreplicate.operations.sync.copy import Executed, copy_missing
@@ -39,6 +39,7 @@ from cpreplicate.operations.sync.report import (
     report_of,
 )
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.source.foreseen import foreseen, refuse_other_answers
 from cpreplicate.operations.sync.source.lacking import refuse_incomplete
 from cpreplicate.operations.sync.source.newer import Following
 from cpreplicate.operations.sync.source.state import (
@@ -110,7 +111,12 @@ def _sync(run: _Run) -> Report:
     # Step 1, lease: what was checked is checked again under it
     absent = replica.absent_directories() if state.marker is None else ()
     check_again = partial(_checked_again, source_state, state)
-    with opened(replica, check_again, request.lock_wait, notify, absent) as change:
+    early = foreseen(source_state, replica, state)
+    is_there = state.marker is not None
+    with (
+        early,
+        opened(replica, check_again, request.lock_wait, notify, absent, is_there) as change,
+    ):
         # Step 2, copy, begins with the plan
         following = Following(source_state, notify)
         work = _first(change, source_state, following)
@@ -260,11 +266,13 @@ def _committed(
     """Carry out steps 2 to 5. Return None if the run turns to a newer checkpoint instead."""
     reading = Fingerprinting(work.source_state)
     try:
+        asked = partial(ask_to_withdraw, work)
         with committing(work) as commit:
-            executed = copy_missing(work, following)  # steps 2, copy; 3, compare; and 4, source
+            # steps 2, copy; 3, compare; and 4, source
+            executed = copy_missing(work, following, commit.copied)
             if executed is None:
                 return None
-            return executed, commit.publish(executed), reading  # step 5
+            return executed, commit.publish(executed, asked), reading  # step 5
     except SourceMovedOn:
         if not following.settle():
             raise
@@ -312,7 +320,9 @@ def _checked_again(source_state: SourceState, former: State, replica: HeldReplic
         marker = read_marker(replica.side, replica.root)
         if marker is not None and not claims(marker, source_state.name):
             raise _NameTaken
-    return examined(source_state, replica, former)
+    state = examined(source_state, replica, former)
+    refuse_other_answers(former, state)
+    return state
 
 
 def _ask_again(source_state: SourceState, former: State, replica: HeldReplica) -> None:

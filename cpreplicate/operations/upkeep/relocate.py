@@ -43,6 +43,7 @@ from cpreplicate.operations.upkeep.unpack import PackedFiles, Unpacked, Unpacker
 from cpreplicate.protocol import publication, seal
 from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.protocol.held import HeldReplica
+from cpreplicate.protocol.journal import JournalWriter
 from cpreplicate.protocol.readiness import no_checkpoint
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
@@ -183,7 +184,8 @@ def relocate_held(
     state = orphans.examine(replica, former)
     if seal.NAME in state.own:
         seal.refuse_sealed(replica)
-    change = Change(replica, state, replica.lease, lambda _line: None, threads(replica))
+    journal = JournalWriter(replica.storage, replica.root)
+    change = Change(replica, state, replica.lease, lambda _line: None, threads(replica), journal)
     return _relocate(change, names, request)
 
 

@@ -92,7 +92,9 @@ class RenamingStorage(Storage):
             return False
         return self.create_exclusive(uri, data)
 
-    def withdraw(self, uri: str, aside: str, check: Callable[[], None]) -> bool:
+    def withdraw(
+        self, uri: str, aside: str, check: Callable[[], None], keeps_aside: bool = False
+    ) -> bool:
         """Rename the file to `aside`, and delete it there.
 
         No rename replaces a directory by a file, so the directory that `fence` makes stops it. The
@@ -104,7 +106,7 @@ class RenamingStorage(Storage):
         except OSError:
             check()  # a lost lease is the better reason
             raise
-        if was_there:
+        if was_there and not keeps_aside:
             self.removed(aside)  # what stays is a temporary file, which a later run removes
         return was_there
 

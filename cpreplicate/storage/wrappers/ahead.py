@@ -31,20 +31,34 @@ class _Asked:
         self._lock = threading.Lock()
         self._calls: dict[Hashable, _Answer] = {}
 
-    def ask(self, question: Hashable, call: Callable[[], object], seconds: float) -> None:
+    def ask(
+        self, question: Hashable, call: Callable[[], object], seconds: float, times: int = 1
+    ) -> None:
         """Begin a call, unless the question is under way, or the system has no thread left.
 
-        The answer counts for some seconds from now on.
+        The answer counts for some seconds from now on, and may be taken so many times.
         """
         with self._lock, suppress(RuntimeError):
             if self._fresh(question) is None:
-                self._calls[question] = _Answer(call, seconds)
+                self._calls[question] = _Answer(call, seconds, times)
 
     def take(self, question: Hashable) -> _Answer | None:
-        """Return the answer to a question once, None if it was not asked, or for too long."""
+        """Return the answer to a question, None if it was not asked, or for too long.
+
+        It is another one's as often as it may be taken.
+        """
         with self._lock:
             answer = self._fresh(question)
-            return self._calls.pop(question) if answer is not None else None
+            if answer is not None:
+                answer.times -= 1
+                if not answer.times:
+                    del self._calls[question]
+            return answer
+
+    def look(self, question: Hashable) -> _Answer | None:
+        """Return the answer to a question, which may still be taken."""
+        with self._lock:
+            return self._fresh(question)
 
     def _fresh(self, question: Hashable) -> _Answer | None:
         """Return the answer to a question if it counts; one that is too old is dropped."""
@@ -74,9 +88,10 @@ class _Dropped(Exception):
 class _Answer:
     """The answer to a question, which is on its way."""
 
-    def __init__(self, call: Callable[[], object], seconds: float) -> None:
-        self.is_dropped = False
+    def __init__(self, call: Callable[[], object], seconds: float, times: int) -> None:
+        self.is_dropped, self.times = False, times
         self.asked, self._seconds = Instant.now(), seconds
+        self._error: BaseException | None = None
         context = copy_context()  # what cancels the caller ends this call, too
 
         def carried_out() -> object:
@@ -97,7 +112,48 @@ class _Answer:
     def wait(self) -> object:
         """Return what the call returned, or raise what it raised."""
         self._call.wait_or_be_cancelled(threading.TIMEOUT_MAX)
-        return self._call.result()
+        if self._error is None:
+            try:
+                return self._call.result()
+            except BaseException as error:  # noqa: BLE001  # raised below, each time it is taken
+                self._error = error
+        raise self._error
+
+    def returned(self) -> object:
+        """Return what the call returned, None if it failed: who takes the answer sees why."""
+        with suppress(Exception):
+            return self.wait()
+        return None
+
+
+class ReadAhead:
+    """Small files that are read before their copies begin. Each is taken once."""
+
+    def __init__(self) -> None:
+        self._asked = _Asked()
+
+    def begin(self, storage: Storage, uri: str, most: int) -> None:
+        """Begin to read a file. It counts for some seconds, if it has at most so many bytes."""
+
+        def read() -> bytes | None:
+            data = storage.read(uri, 0, most + 1)
+            return data if len(data) <= most else None
+
+        self._asked.ask(uri, read, ANSWER_COUNTS)
+
+    def take(self, uri: str) -> bytes | None:
+        """Return the bytes of a file, None if they are not known: who opens it finds out why."""
+        answer = self._asked.take(uri)
+        if answer is None:
+            return None
+        try:
+            return cast("bytes | None", answer.wait())
+        except OSError:
+            return None
+
+    def drop(self) -> None:
+        """Leave the reads alone that nobody waits for."""
+        self._asked.drop()
 
 
 _asked: ContextVar[_Asked | None] = ContextVar("asked", default=None)
@@ -137,6 +193,15 @@ def together(*calls: Callable[[], object]) -> None:
         other.result()
 
 
+def overlapping(storage: Storage, *calls: Callable[[], object]) -> None:
+    """Make calls `together` where the storage is far away, else one after the other."""
+    if storage.answers_ahead:
+        together(*calls)
+        return
+    for call in calls:
+        call()
+
+
 def _begun(call: Callable[[], object]) -> SideCall[object]:
     """Begin a call in a thread, or make it if the system has none left."""
     try:
@@ -170,11 +235,18 @@ class Answering(StorageWrapper):
         super().__init__(inner)
         self.answers_ahead = True
 
-    def ask(self, verb: str, *arguments: Any, seconds: float = ANSWER_COUNTS) -> None:
+    def ask(
+        self, verb: str, *arguments: Any, seconds: float = ANSWER_COUNTS, times: int = 1
+    ) -> None:
         asked = _asked.get()
         if asked is not None:
             call = getattr(super(), verb)
-            asked.ask((self, verb, *arguments), partial(call, *arguments), seconds)
+            asked.ask((self, verb, *arguments), partial(call, *arguments), seconds, times)
+
+    def answer(self, verb: str, *arguments: Any) -> Any:
+        asked = _asked.get()
+        answer = None if asked is None else asked.look((self, verb, *arguments))
+        return None if answer is None else answer.returned()
 
     def stat(self, uri: str) -> FileStatus | None:
         return _answered((self, "stat", uri), lambda: super(Answering, self).stat(uri))

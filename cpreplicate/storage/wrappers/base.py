@@ -61,8 +61,13 @@ class StorageWrapper(Storage):
         self.before(verb, uri)
         return self._inner.carry_out(verb, uri, call)
 
-    def ask(self, verb: str, *arguments: Any, seconds: float = ANSWER_COUNTS) -> None:
-        self._inner.ask(verb, *arguments, seconds=seconds)
+    def ask(
+        self, verb: str, *arguments: Any, seconds: float = ANSWER_COUNTS, times: int = 1
+    ) -> None:
+        self._inner.ask(verb, *arguments, seconds=seconds, times=times)
+
+    def answer(self, verb: str, *arguments: Any) -> Any:
+        return self._inner.answer(verb, *arguments)
 
     def before(self, verb: str, uri: str) -> None:
         """Act before each verb; an exception is raised instead of it."""
@@ -90,6 +95,7 @@ class StorageWrapper(Storage):
     move = _passed_on(Storage.move, "move")
     delete = _passed_on(Storage.delete, "delete")
     rmdir = _passed_on(Storage.rmdir, "rmdir")
+    rmdir_left = _passed_on(Storage.rmdir_left, "rmdir")
     abort_uploads = _passed_on(Storage.abort_uploads, "delete")
     space = _passed_on(Storage.space, "stat")
     copy_within = _passed_on(Storage.copy_within, "put", of=1)

@@ -3,48 +3,72 @@
 from __future__ import annotations
 
 import errno
+import json
+import shutil
+import threading
+from dataclasses import replace
 
 import pytest
 
 from cpreplicate.core import clock
+from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.verify.verify import ALL, verify
+from cpreplicate.protocol import lease, manifest
 from cpreplicate.runners import ExecutionOptions
-from cpreplicate.storage import Side, Sides
-from tests.support.far import FILES, Call, FarHdfs, calls_of_sync, counted
+from cpreplicate.storage import Side, Sides, Transient
+from cpreplicate.storage.wrappers.retry import Pauses, Retrying
+from tests.support import parts
+from tests.support.far import (
+    CHANGED,
+    FILES,
+    SOURCE,
+    TARGET,
+    Call,
+    FarHdfs,
+    calls_of_sync,
+    counted,
+    replicate,
+    stage,
+    verified,
+)
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, put_checkpoint
 from tests.support.registry import serving
 
-MOST_CALLS = 53
+REPLICA = f"{TARGET}/{JOB}"
+OWN = f"{REPLICA}/.cpreplicate"
+MOST_CALLS = 47
+DEATHS = range(1, 72)  # of calls at the target and at the source, transfers included
+NEXT = {**dict(list(CHANGED.items())[1:]), "shared/newer": 4000}
 
 
 class Still(clock.Clock):
-    """A clock that stands still."""
+    """A clock that stands still unless it is set."""
 
     def __init__(self) -> None:
-        self._now = super().now()
+        self._now, self.at = super().now(), 0.0
 
     def now(self) -> float:
         return self._now
 
     def monotonic(self) -> float:
-        return 0.0
+        return self.at
 
 
 def silent(_line: str) -> None:
     pass
 
 
-def began(calls: list[Call], path: str) -> float:
-    """Return when a file began to appear."""
-    return min(call.began for call in calls if call.name == "rename2" and path in call.uri)
+def began(calls: list[Call], path: str, name: str = "rename2") -> float:
+    """Return when a file began to appear, or another call of it."""
+    return min(call.began for call in calls if call.name == name and path in call.uri)
 
 
-def ended(calls: list[Call], path: str) -> float:
-    """Return when a file had appeared."""
-    return max(call.ended for call in calls if call.name == "rename2" and path in call.uri)
+def ended(calls: list[Call], path: str, name: str = "rename2") -> float:
+    """Return when a file had appeared, or another call of it had ended."""
+    return max(call.ended for call in calls if call.name == name and path in call.uri)
 
 
 @pytest.mark.parametrize("source", ["/chk-2", ""], ids=["checkpoint", "job"])
@@ -52,7 +76,21 @@ def test_the_calls_of_a_sync_that_changes_one_file(tmp_path, source, monkeypatch
     # a check of the lease counts for a second, however long that takes here
     monkeypatch.setattr(clock, "MACHINE", Still())
     calls = calls_of_sync(tmp_path, source)
+    assert ended(calls, f"{OWN}/lease") < began(calls, "/copied-"), "nothing is changed before"
     assert ended(calls, "/copied-") < began(calls, "/shared/new"), "it is recorded before"
+    committed = began(calls, "/chk-2/_metadata")
+    assert ended(calls, "/shared/new") < began(calls, f"{REPLICA}/shared", "getListing") or (
+        ended(calls, "/shared/new") < ended(calls, f"{REPLICA}/shared", "getListing") < committed
+    ), "the copy is looked at before the commit"
+    assert max(ended(calls, "/chk-2.json"), ended(calls, "/chk-2.parquet")) < committed
+    withdrawn = "/.cpreplicate-tmp-withdrawn-"
+    assert ended(calls, "/chk-2/_metadata") < began(calls, withdrawn), "after the commit"
+    deleted = [call for call in calls if call.name == "delete"]
+    assert ended(calls, withdrawn) < min(call.began for call in deleted)
+    removed = ended(calls, "/shared/000", "delete")
+    for recorded in ("/copied-", "/chk-1.parquet", "/chk-1.json"):
+        assert removed < began(calls, recorded, "delete"), "what lists a file outlasts it"
+        assert ended(calls, recorded, "delete") < began(calls, f"{OWN}/lease", "delete")
     count = counted(calls, "hdfs://b")
     assert count.total() <= MOST_CALLS, count
 
@@ -79,3 +117,141 @@ def test_no_copy_appears_whose_journal_could_not_be_written(tmp_path):
     with serving("hdfs", far):
         replicate()
         assert verify(f"hdfs://b/target/{JOB}", None, ALL, silent, Side()).checkpoint_id == 2
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    """A directory with a replica, and with a checkpoint that it lacks."""
+    directory = tmp_path_factory.mktemp("staged")
+    far = FarHdfs(directory)
+    with serving("hdfs", Retrying(far, 60.0)):
+        stage(far)
+    return directory
+
+
+def dying(far: FarHdfs, calls: int) -> None:
+    """Let no call have an effect after so many of them, as if the process had died."""
+    left, lock = calls, threading.Lock()
+
+    def hook(_name: str, uri: str) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+        if left < 0:
+            raise OSError(errno.EIO, "the process has died", uri)
+
+    far.hook = hook
+
+
+@pytest.mark.parametrize("calls", parts.cases(DEATHS, main=DEATHS[::3]))
+def test_a_death_after_any_call_leaves_a_replica_that_the_next_syncs_complete(
+    staged, tmp_path, monkeypatch, calls
+):
+    shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
+    far = FarHdfs(tmp_path)
+    with serving("hdfs", Retrying(far, 60.0)):
+        dying(far, calls)
+        try:
+            report = replicate()
+        except (OSError, CpreplicateError):
+            report = None
+        assert report is None or report.committed or report.plan.empty
+        far.hook = lambda _name, _uri: None
+        found = verified()
+        assert found.restorable
+        assert report is None or found.checkpoint_id == 2, "what is reported was committed"
+        monkeypatch.setattr(lease, "is_alive", lambda _holder: False)
+        replicate()
+        assert (verified().checkpoint_id, verified().restorable) == (2, True)
+        assert replicate().plan.empty
+        put_checkpoint(Side(), SOURCE, 3, NEXT)
+        replicate()
+        assert (verified().checkpoint_id, verified().restorable) == (3, True)
+    there = tmp_path / "b/target" / JOB
+    assert {path.name for path in there.iterdir()} == {".cpreplicate", "shared", "chk-3"}
+    assert {f"shared/{path.name}" for path in (there / "shared").iterdir()} == set(NEXT)
+    own = {path.name for path in (there / ".cpreplicate").iterdir()}
+    own = {name for name in own if not name.startswith((".cpreplicate-tmp-", "lease-"))}
+    assert own == {"replica.json", "chk-3.json", "chk-3.parquet"}
+
+
+def test_a_copy_that_is_made_twice_is_recorded_as_it_is_there(staged, tmp_path):
+    shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
+    far, source = FarHdfs(tmp_path), tmp_path / "a/source" / JOB / "shared/new"
+    tried = list[str]()
+
+    def hook(name: str, uri: str) -> None:
+        if (name, uri) == ("rename2", f"{REPLICA}/shared/new") and not tried:
+            tried.append(uri)
+            source.write_bytes(bytes(source.stat().st_size))
+            raise Transient(errno.EIO, "try again", uri)
+
+    far.hook = hook
+    with serving("hdfs", Retrying(far, 60.0, Pauses(0.0, 0.0))):
+        assert replicate().committed
+        listed = manifest.read(Side().storage(REPLICA), REPLICA, "chk-2")
+        assert verified().restorable
+    assert tried
+    assert (tmp_path / "b/target" / JOB / "shared/new").read_bytes() == source.read_bytes()
+    assert listed is not None
+    assert listed.entries["shared/new"].crc32c is not None
+
+
+def test_a_manifest_that_another_run_wrote_before_the_lease_is_the_one_that_counts(
+    staged, tmp_path
+):
+    shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
+    far, plain = FarHdfs(tmp_path), FarHdfs(tmp_path)
+    before = manifest.read(plain, REPLICA, "chk-1")
+    assert before is not None
+    entries = replace(before.entries, crcs=before.entries.crcs ^ 1)
+    asked = list[Call]()
+
+    def hook(name: str, uri: str) -> None:
+        if (name, uri) == ("rename2", f"{OWN}/lease"):
+            asked.extend(call for call in far.calls if call.uri.endswith("/chk-1.parquet"))
+            manifest.write(plain, REPLICA, "chk-1", before._replace(entries=entries))
+
+    far.hook = hook
+    with serving("hdfs", Retrying(far, 60.0)):
+        replicate()
+    after = manifest.read(plain, REPLICA, "chk-2")
+    assert asked, "it was read before the lease"
+    assert after is not None
+    assert after.entries["shared/001"].crc32c == entries["shared/001"].crc32c
+
+
+def test_an_old_metadata_that_a_job_replaces_after_the_look_under_the_lease_stays(staged, tmp_path):
+    shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
+    far, old = FarHdfs(tmp_path), tmp_path / "b/target" / JOB / "chk-1/_metadata"
+
+    def hook(name: str, uri: str) -> None:
+        if (name, uri) == ("rename2", f"{OWN}/chk-2.json"):
+            old.write_bytes(b"of a job")
+
+    far.hook = hook
+    with serving("hdfs", Retrying(far, 60.0)):
+        report = replicate()
+    assert report.committed
+    [warning] = report.warnings
+    assert "chk-1/_metadata is not the one that cpreplicate wrote" in warning
+    assert old.read_bytes() == b"of a job"
+    assert (old.parent.parent / "shared/000").exists()
+
+
+def test_a_lease_that_another_run_took_is_not_removed(staged, tmp_path, monkeypatch):
+    now = Still()
+    monkeypatch.setattr(clock, "MACHINE", now)
+    shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
+    far, held = FarHdfs(tmp_path), tmp_path / "b/target" / JOB / ".cpreplicate/lease"
+
+    def hook(name: str, uri: str) -> None:
+        if name == "rename2" and "-withdrawn-" in uri:
+            held.write_text(json.dumps({**json.loads(held.read_text()), "token": "another"}))
+            now.at += 2 * lease.JUST_CHECKED
+
+    far.hook = hook
+    with serving("hdfs", Retrying(far, 60.0)):
+        report = replicate()
+    assert "another" in held.read_text()
+    assert report.is_lease_lost

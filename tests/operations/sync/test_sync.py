@@ -187,7 +187,7 @@ def test_where_an_old_metadata_cannot_be_withdrawn_none_of_its_files_is_deleted(
     first, second, _ = pair.source.numbers(pair.job)
     pair.sync(first)
 
-    def fails(_self, path):
+    def fails(_self, path, _keeps_aside):
         raise OSError(f"cannot delete {path}")
 
     with monkeypatch.context() as patch:
@@ -247,9 +247,9 @@ def test_a_lease_that_is_lost_after_the_commit_is_exit_11_with_the_report(tmp_pa
     source = write_checkpoint(tmp_path / "dcA", 2, NEXT)
     held_by, withdraw = replica / ".cpreplicate/lease", publication.withdraw
 
-    def taken_over(held, name):
+    def taken_over(held, name, *how):
         held_by.write_text(json.dumps({**json.loads(held_by.read_text()), "token": "another"}))
-        withdraw(held, name)
+        withdraw(held, name, *how)
 
     monkeypatch.setattr(publication, "withdraw", taken_over)
     done = commandline.run("sync", source, tmp_path / "dcB", "--runner", "inline")

@@ -386,8 +386,8 @@ def test_after_a_turn_what_the_run_has_not_finished_stays(job, monkeypatch):
     """The examination at a turn removes what other runs left; the run itself writes after it."""
     found: list[bool] = []
 
-    def copied_and_listed(work, following):
-        executed = copy_missing(work, following)
+    def copied_and_listed(work, following, *how):
+        executed = copy_missing(work, following, *how)
         if executed is not None:
             unfinished = replica_of(job) / work.plan.checkpoint / f"{TEMPORARY}1"
             unfinished.parent.mkdir(exist_ok=True)

@@ -25,7 +25,7 @@ from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source import incomplete
 from cpreplicate.operations.sync.source.incomplete import Search
 from cpreplicate.operations.sync.source.savepoint import OwnJob, has_replicas, job_of_savepoint
-from cpreplicate.protocol import json_files, ownership, same_place
+from cpreplicate.protocol import json_files, ownership, replica_state, same_place
 from cpreplicate.protocol.marker import Marker, SourceName, ask_marker, read_marker, source_name
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_name import Named, find_replica, is_distinctive, namesake, word_of
@@ -33,6 +33,7 @@ from cpreplicate.protocol.savepoints import LastSavepoint, newest_savepoint
 from cpreplicate.protocol.source import (
     MetadataFile,
     Source,
+    ask_newest,
     ask_source,
     find,
     is_named,
@@ -84,6 +85,7 @@ def of_newest(request: SyncRequest, use: Callable[[SourceState], T]) -> T:
     Where the source is followed and the checkpoint is gone meanwhile, the newest one is used.
     Raises `NotThere`, and `SourceMovedOn` if two looks in a row find no other checkpoint.
     """
+    ask_next(request)
     source = _found(request)
     for _ in range(MOST_GONE):
         try:
@@ -135,8 +137,14 @@ def ask_first(request: SyncRequest) -> None:
         ask_marker(sides.source, root)
     if sides.target.storage(request.target_root).answers_ahead:
         replica = Replica(likely_root(request), sides.target)
-        ask_marker(sides.target, replica.root)
+        ask_marker(sides.target, replica.root, times=2)  # for its name, and for its state
         replica.ask()
+
+
+def ask_next(request: SyncRequest) -> None:
+    """Begin what follows from the first answers, whatever else is asked before."""
+    ask_newest(request.source.rstrip("/"), request.sides.source)
+    replica_state.ask_listed(Replica(likely_root(request), request.sides.target))
 
 
 def is_followed(request: SyncRequest, source: Source) -> bool:

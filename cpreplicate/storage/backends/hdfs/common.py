@@ -221,8 +221,9 @@ class HdfsClientStorage(RenamingStorage):
 
     def rmdir(self, uri: str) -> bool:
         status = self.stat(uri)
-        if status is None or not status.is_directory:
-            return False
+        return status is not None and status.is_directory and self.rmdir_left(uri)
+
+    def rmdir_left(self, uri: str) -> bool:
         try:
             return self.delete(uri)
         except IsADirectoryError:

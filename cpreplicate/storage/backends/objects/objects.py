@@ -235,9 +235,11 @@ class ObjectStorage(Storage):
                 self._conditions.replace(_path(uri), head, tag)
         return len(head)
 
-    def withdraw(self, uri: str, aside: str, check: Callable[[], None]) -> bool:
+    def withdraw(
+        self, uri: str, aside: str, check: Callable[[], None], keeps_aside: bool = False
+    ) -> bool:
         if not self._conditions.can_replace:
-            return super().withdraw(uri, aside, check)
+            return super().withdraw(uri, aside, check, keeps_aside)
         return withdrawn(self._conditions, uri, _path(uri), check)
 
     def _upload(

@@ -1,0 +1,65 @@
+"""What a sync will soon read, as far as that is known before it has the lease.
+
+It is asked while the lease is written. What is read of the source stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from cpreplicate.core.path_columns import rows_of
+from cpreplicate.operations.sync.source.state import SourceState, search
+from cpreplicate.protocol import manifest, replica_state
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import State
+from cpreplicate.storage.transfer import copying_read
+from cpreplicate.storage.wrappers.ahead import ReadAhead, drop_answers
+
+_MOST_FILES = 8  # that are read before their copies begin
+_MOST_BYTES = 1 << 20  # of each
+
+
+@contextmanager
+def foreseen(source_state: SourceState, replica: Replica, former: State) -> Iterator[None]:
+    """While the block runs, read what follows from an examination before the lease."""
+    files = ReadAhead()
+    if replica.storage.answers_ahead:
+        for each in former.committed[:1]:
+            manifest.ask(replica.storage, replica.root, each.name)
+    _ask_files(source_state, former, files)
+    try:
+        with copying_read(files.take):
+            yield
+    finally:
+        files.drop()
+
+
+def refuse_other_answers(former: State, state: State) -> None:
+    """Drop what was answered before the lease, unless it would be answered so under the lease."""
+    for each in former.committed[:1]:
+        name = f"{each.name}{manifest.SUFFIX}"
+        if name in state.own and not replica_state.is_same_own(name, former, state):
+            drop_answers()
+
+
+def _ask_files(source_state: SourceState, former: State, files: ReadAhead) -> None:
+    """Begin to read the files that are to be copied, if they are few and small."""
+    if not former.committed or source_state.request.repair:
+        return
+    needed = source_state.needed
+    is_lacking = rows_of(needed.paths, former.committed[0].files.paths) < 0
+    if not 0 < np.count_nonzero(is_lacking) <= _MOST_FILES:
+        return
+    lacking = needed.take(is_lacking)
+    if lacking.is_segment.any() or int(lacking.costs.max()) > _MOST_BYTES:
+        return
+    sources = lacking.sources.texts().to_pylist()
+    side = source_state.request.sides.source
+    if not all(side.storage(each).answers_ahead for each in sources):
+        return
+    search(source_state).ask(sources)
+    for each in sources:
+        files.begin(side.storage(each), each, _MOST_BYTES)
