@@ -111,10 +111,14 @@ COMPETITORS = [
 
 
 class Run(NamedTuple):
-    """What a run took, and the phases of Spark's start if it has some."""
+    """What a run took, the phases of Spark's start if it has some, and the load before it.
+
+    The load is that of a minute, in which the former run counts.
+    """
 
     took: Took
     phases: list[Phase]
+    load: float
 
 
 class Bench:
@@ -156,8 +160,8 @@ class Bench:
                 runs[each.name].append(ran)
                 what = f"{tree.name}, round {number + 1}: {each.name}"
                 took = ran.took
-                line = f"{what}: {took.seconds:.1f} s, CPU {took.cpu:.1f} s"
-                print(f"{line}, others {took.others:.0%}", file=sys.stderr, flush=True)
+                line = f"{what}: {took.seconds:.1f} s, load before {ran.load:.0f}"
+                print(line, file=sys.stderr, flush=True)
         trees.remove(source)
         trees.remove(f"{self._b.uri}/{tree.name}")
         return runs
@@ -168,11 +172,12 @@ class Bench:
             command = competitor.command(place)
             os.sync()  # nobody pays for what another one has written
             wait_until_quiet(self._patience)
-            began = time.time()
+            began, load = time.time(), os.getloadavg()[0]
             took = run(command, _SECONDS, [self._a.pid, self._b.pid])
             log = Path(scratch) / "log"
             is_known = competitor.is_spark and log.exists()
-            return Run(took, start.phases(log, began, took.seconds) if is_known else [])
+            phases = start.phases(log, began, took.seconds) if is_known else []
+            return Run(took, phases, load)
 
     @staticmethod
     def _first_copy(source: str, target: str) -> None:
@@ -199,8 +204,7 @@ def table(measured: dict[str, dict[str, list[Run]]]) -> str:
 
 def _cell(runs: list[Run]) -> str:
     every = ", ".join(f"{each.took.seconds:.1f}" for each in runs)
-    most = max(each.took.others for each in runs)
-    return f"**{_best(runs):.1f}** ({every}; others {most:.0%})"
+    return f"**{_best(runs):.1f}** ({every})" if len(runs) > 1 else f"{_best(runs):.1f}"
 
 
 def _best(runs: list[Run]) -> float:
@@ -220,6 +224,14 @@ def targets(measured: dict[str, dict[str, list[Run]]]) -> Iterator[tuple[str, st
         if tree == _ONE and SPARK in runs:
             later = _best(runs[SPARK]) - min(peers)
             yield f"{tree}: --runner spark at most 3 s slower", f"{later:+.1f} s", later <= 3
+
+
+def show_start(name: str, runs: dict[str, list[Run]]) -> None:
+    """Print the phases of the best run of each competitor that has some."""
+    best = {key: min(found, key=lambda run: run.took) for key, found in runs.items()}
+    columns = {key: each.phases for key, each in best.items() if each.phases}
+    if columns:
+        print(f"### {name}\n\n{start.table(columns)}\n", flush=True)
 
 
 @contextlib.contextmanager
@@ -274,12 +286,8 @@ def main() -> None:
         bench = Bench(clusters, conf, directory, chosen, options.patience)
         for name in options.trees.split(","):
             measured[name] = bench.tree(TREES[name], options.rounds)
+            show_start(name, measured[name])
     print(f"\n{table(measured)}\n")
-    for name, runs in measured.items():
-        spark = {key: min(found, key=lambda run: run.took) for key, found in runs.items()}
-        columns = {key: each.phases for key, each in spark.items() if each.phases}
-        if columns:
-            print(f"### {name}\n\n{start.table(columns)}\n")
     print("| target | measured | |\n| --- | --- | --- |")
     for promise, found, met in targets(measured):
         print(f"| {promise} | {found} | {'met' if met else '**not met**'} |")

@@ -104,12 +104,14 @@ class EarlyWork(Watcher):
     def finish(self, go_on: Callable[[], None]) -> Sequence[Task]:
         """Return what was not done, after the end of what was begun.
 
-        What stands still is broken off. `go_on` may raise, to wait no longer.
+        What stands still is broken off, unless limits may be what holds it up. `go_on` may raise,
+        to wait no longer.
         """
         self.hand_over()
         while not self._work.wait(_LOOK):
             go_on()
-            if time.monotonic() - self._moved_at > _STALLED:
+            is_stalled = time.monotonic() - self._moved_at > _STALLED
+            if is_stalled and not self._sides.target.limits.any:
                 self.stop()
         self._work.result()
         with self._lock:

@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from cpreplicate.runners import Copy, ExecutionOptions
+from cpreplicate.runners import Copy, ExecutionOptions, Outcome, early
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Sides
 from tests.support import checker
@@ -463,13 +463,15 @@ def test_executors_that_spark_asks_for_by_need_copy_everything(cluster, tmp_path
     assert checker.faults(tmp_path / "dcB" / JOB) == []
 
 
+def copies_of_a_job(place):
+    write_checkpoint(place / "dcA", 1, FILES)
+    source, target = ((place / each / JOB).as_uri() for each in ("dcA", "dcB"))
+    return [Copy(f"{source}/{name}", f"{target}/{name}", size) for name, size in FILES.items()]
+
+
 def test_the_driver_copies_until_executors_are_there_which_copy_the_rest(cluster, tmp_path):
     """Its two streams are held up until an executor has copied a file."""
-    write_checkpoint(tmp_path / "dcA", 1, FILES)
-    places = [(tmp_path / each / JOB).as_uri() for each in ("dcA", "dcB")]
-    copies = [
-        Copy(f"{places[0]}/{name}", f"{places[1]}/{name}", size) for name, size in FILES.items()
-    ]
+    copies = copies_of_a_job(tmp_path)
     here, by_executors, is_copied = [], [], threading.Event()
 
     def done(outcome):
@@ -486,3 +488,18 @@ def test_the_driver_copies_until_executors_are_there_which_copy_the_rest(cluster
     assert [outcome.error for outcome in outcomes] == [None] * len(FILES)
     assert len(here) == 2
     assert sorted([*here, *by_executors]) == sorted(copy.target for copy in copies)
+
+
+def test_what_the_driver_cannot_copy_executors_copy(cluster, tmp_path, monkeypatch):
+    copies = copies_of_a_job(tmp_path)
+
+    def fail(batch, _sides, _streams, _slots, watcher, _writers):
+        for index, task in enumerate(batch):
+            if watcher.is_wanted(index):
+                watcher.done(index, Outcome(task.target, 0, None, 0.0, "OSError: not from here"))
+
+    monkeypatch.setattr(early, "perform", fail)
+    with SparkRunner(Sides(), ExecutionOptions(runner="spark", master=cluster.master)) as runner:
+        outcomes = runner.run(copies)
+    assert [outcome.error for outcome in outcomes] == [None] * len(FILES)
+    assert {outcome.target for outcome in outcomes} == {copy.target for copy in copies}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import math
 import sys
 import threading
@@ -34,7 +35,7 @@ from cpreplicate.runners.ranges import Splitting, joining
 from cpreplicate.runners.spark import executors, failures, session
 from cpreplicate.runners.spark.calls import CallReports, CallTask, Lost, dealt
 from cpreplicate.runners.spark.clocks import DriverClock
-from cpreplicate.runners.spark.engine import Engine, EngineWatch, watching
+from cpreplicate.runners.spark.engine import Engine, EngineWatch, masters, watching
 from cpreplicate.runners.spark.reports import ProgressReports, Reporter
 from cpreplicate.runners.spark.transport import (
     IndexedOutcome,
@@ -58,6 +59,7 @@ from cpreplicate.storage.waiting import cancellation
 from cpreplicate.storage.waiting.side_call import SideCall, in_thread
 from cpreplicate.storage.wrappers.limits import pace
 
+_log = logging.getLogger(__name__)
 _Batch = Sequence[Task]
 _LOOK = 0.05  # seconds between two looks at a session that starts
 _START_SECONDS = 60.0  # for the start of a session that nobody needs any more
@@ -157,6 +159,7 @@ class SparkRunner:
             starting = self._started_beside(level, places_of(actions))
             while not starting.wait(_LOOK):
                 if early.has_done_all():
+                    _log.debug("the driver did everything before Spark had an executor")
                     return early.outcomes
                 self._go_on()
             try:
@@ -165,7 +168,9 @@ class SparkRunner:
                 self._start_beside = None
                 raise
             self._is_ready = True
-            results = self._by_executors(early.hand_over(), started, level, done)
+            left = early.hand_over()
+            _log.debug("executors do %s of %s", len(left), counted(len(actions), "task"))
+            results = self._by_executors(left, started, level, done)
             results += self._by_executors(early.finish(self._go_on), started, level, done)
             return results + early.outcomes
 
@@ -382,20 +387,22 @@ class SparkRunner:
     def _end_start(self, is_hasty: bool) -> None:
         """Wait until the session has started, or will not: nobody needs it any more.
 
-        An application that was submitted would wait for its driver without end at the cluster. So
-        it is stopped when it has begun. If that takes too long, or `is_hasty`, the JVM is killed.
+        An application that YARN or Kubernetes accepted would wait for its driver. So it is stopped
+        when it has begun. If that takes too long, or `is_hasty`, the JVM is ended; and at once
+        where a standalone master notices it.
         """
         starting, self._start_beside = self._start_beside, None
         if starting is None:
             return
         self._is_closed = True
-        if is_hasty or not starting.wait(_START_SECONDS):
-            starting.end(self._kill_start)
+        is_noticed = bool(masters(self._execution.spark_master() or ""))
+        if is_hasty or not starting.wait(0.0 if is_noticed else _START_SECONDS):
+            starting.end(self._break_start_off)
         self._is_closed = self._is_ready = False
 
-    def _kill_start(self) -> None:
+    def _break_start_off(self) -> None:
         if self._started is None:
-            session.kill_jvm()
+            session.end_jvm()
 
     def _stage(
         self,

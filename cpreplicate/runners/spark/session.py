@@ -434,9 +434,15 @@ def _launch(conf: SparkConf, stderr: Path) -> None:
         SparkContext._ensure_initialized(gateway=gateway)
 
 
-def kill_jvm() -> None:
-    """Kill the JVM, so that a session ends that starts in another thread."""
-    if (process := _jvm_process()) is not None:
+def end_jvm() -> None:
+    """End the JVM, so that a session ends that starts in another thread."""
+    process = _jvm_process()
+    if process is None:
+        return
+    process.terminate()  # it removes its temporary files
+    try:
+        process.wait(_STOP_LOST_SECONDS)
+    except subprocess.TimeoutExpired:
         process.kill()
 
 

@@ -1,13 +1,21 @@
 """A run on a cluster whose driver works while the session starts."""
 
+import os
+import signal
+import socket
+
 import pytest
+from pyspark import SparkContext
 
 from cpreplicate.runners import Copy, Delete, ExecutionOptions
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.runners.tasks import EngineLost, RunnerStopped
 from cpreplicate.storage import Sides
 from cpreplicate.storage.base import RANGE
+from tests.support.jobs import JOB, write_checkpoint
+from tests.support.killing import started
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -62,3 +70,37 @@ def test_the_driver_copies_nothing_where_that_is_not_wanted(copies, tmp_path):
     with runner(conf, 1.0) as spark, pytest.raises(EngineLost):
         spark.run(copies)
     assert not (tmp_path / "b").exists()
+
+
+@pytest.fixture
+def silent_master():
+    """The URL of a master that accepts connections, and answers no registration."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield f"spark://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_session_that_nobody_needs_any_more_is_not_waited_for(copies, silent_master):
+    """Spark would try to register for a minute."""
+    with SparkRunner(Sides(), ExecutionOptions(master=silent_master)) as spark:
+        assert [each.error for each in spark.run(copies)] == [None] * COUNT
+        wait_until(lambda: SparkContext._gateway is not None, "the JVM's start")
+        machine = SparkContext._gateway.proc
+    assert not spark.has_started
+    assert machine.poll() is not None
+
+
+@pytest.mark.rest
+def test_a_command_ends_by_a_signal_while_its_session_starts_and_leaves_nothing(
+    tmp_path, silent_master
+):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, {"shared/a": 100_000})
+    words = ("--runner", "spark", "--master", silent_master, "--bandwidth", "1KB/s")
+    with started("sync", checkpoint, tmp_path / "dcB", *words) as sync:
+        wait_until(lambda: sync.processes("SparkSubmit"), "the JVM's start")
+        os.kill(sync.pid, signal.SIGTERM)
+        assert sync.ended() == 143, sync.messages()
+        wait_until(lambda: not sync.processes("java"), "the end of the JVM")
+        assert "Traceback" not in sync.messages()
+    assert not (tmp_path / "dcB" / JOB / ".cpreplicate" / "lease").exists()
