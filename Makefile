@@ -111,6 +111,8 @@ nightly: setup maven promtool shells kdc spnego ## all seeds, the whole matrix o
 	$(MAKE) --no-print-directory test-spark SPARK=4.0.5
 	TESTS_CONNECTORS=3,4,5 $(BIN)/python -m pytest tests/kafka/test_rows_flink.py
 	$(PYTEST) -m "nightly and not stores" --part rest
+	if [ "$$(id -u)" = 0 ] && command -v go; then $(MAKE) --no-print-directory try-kubernetes; \
+		else echo "not run, for want of root or Go: make try-kubernetes"; fi
 	$(MAKE) --no-print-directory drill
 
 durations: ## run every test, and record the seconds by which the tests are ordered

@@ -1,10 +1,10 @@
 """Runs cpreplicate on a real Kubernetes of this machine: API server and kubelet, etcd and
 containerd. `make try-kubernetes`.
 
-A sync over two pods, one during which a pod is deleted, one that is interrupted, and one by
-`spark-submit`; and a service that keeps a FlinkStateSnapshot of a job current. Needs root, Go,
-Maven, and Debian's packages (installed where they are missing). Kubernetes' servers are built from
-their Go modules: ten minutes the first time.
+A sync over two pods, one during which a pod is deleted, one that is interrupted, one with executors
+by need, and some by `spark-submit`, with the driver here and in a pod; and a service that keeps a
+FlinkStateSnapshot of a job current. Needs root, Go, Maven, and Debian's packages (installed where
+they are missing). Kubernetes' servers are built from their Go modules: ten minutes the first time.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ import pyspark
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cpreplicate.cli.submitted import SCRIPT
+from scripts.kube.api import API, DRIVER, SECONDS, TOKEN, delete, pods, wait_until
 from scripts.kube.build import build
-from scripts.kube.node import (
-    API,
-    DRIVER,
-    IMAGE,
-    SECONDS,
-    TOKEN,
-    delete,
-    kubernetes,
-    pods,
-    wait_until,
-)
+from scripts.kube.node import IMAGE, kubernetes
 from scripts.kube.snapshots import try_snapshots
+from scripts.kube.submitted import try_cluster_mode
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 
 _DEPLOYED = Path(__file__).resolve().parents[1] / "deploy" / "spark"
+_BY_NEED = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.minExecutors": "0",
+    "spark.dynamicAllocation.initialExecutors": "0",
+    "spark.dynamicAllocation.maxExecutors": "2",
+    "spark.executor.instances": "0",
+}
 _FILES = {f"shared/{number:04}": 200_000 + number for number in range(400)}
 
 
@@ -94,15 +94,10 @@ def submit(place: Path, number: int) -> subprocess.Popen[str]:
     return subprocess.Popen([*command, *_words(place, number)], text=True, stdout=subprocess.PIPE)
 
 
-def copied(place: Path, number: int) -> int:
+def copied(place: Path, target: object) -> int:
     """How many files are whole at a target."""
-    return len(
-        [
-            file
-            for file in (place / "data" / str(number)).glob("*/shared/*")
-            if not file.name.startswith(".")
-        ]
-    )
+    files = (place / "data" / str(target)).glob("*/shared/*")
+    return len([file for file in files if not file.name.startswith(".")])
 
 
 def ended(run: subprocess.Popen[str], code: int, what: str) -> None:
@@ -150,8 +145,15 @@ def main() -> None:
             run.send_signal(signal.SIGINT)
             ended(run, 130, "interrupted in the middle")
             wait_until(lambda: not pods(), "no pod is left")
+            more = [word for pair in _BY_NEED.items() for word in ("--conf", "=".join(pair))]
+            run = sync(place, 5, *slow, *more)
+            wait_until(lambda: len(pods()) == 2, "two executors, of none at the start")
+            ended(run, 0, "executors by need")
+            replicated(place, 5)
+            wait_until(lambda: not pods(), "no pod is left")
             ended(submit(place, 4), 0, "spark-submit with deploy/spark")
             replicated(place, 4)
+            try_cluster_mode(place, lambda target: copied(place, target))
             try_snapshots(place)
 
 

@@ -14,8 +14,9 @@ import yaml
 from scripts.deployment import image
 from scripts.deployment.chart import ALL_VALUES, CHART, rendered
 from scripts.deployment.tools import DEPLOY, helm, run
+from scripts.kube.api import API, SECONDS, wait_until
 from scripts.kube.build import build
-from scripts.kube.node import API, SECONDS, kubernetes, wait_until
+from scripts.kube.node import kubernetes
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 

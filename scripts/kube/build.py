@@ -56,6 +56,7 @@ _PACKAGES = {
     "etcd": "etcd-server",
     "containerd": "containerd",
     "runc": "runc",
+    "tini": "tini",
     f"{PLUGINS}/bridge": "containernetworking-plugins",
 }
 _PAUSE = """package main

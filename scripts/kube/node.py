@@ -10,30 +10,30 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from http import HTTPStatus
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from ssl import CERT_NONE, create_default_context
 from typing import Any
 
 import pyspark
 
+from scripts.kube import names
+from scripts.kube.api import API, DRIVER, TOKEN, asked, delete, pods, wait_until
 from scripts.kube.build import BUILT, PLUGINS, image
 
-TOKEN = "of-this-machine-only"
-DRIVER = "10.77.0.1"
-API = f"https://{DRIVER}:6443"  # for pods, too: the certificate names this address
 IMAGE = "docker.io/cpreplicate/executor:1"
-SECONDS = 1200  # only a hang takes that long, also on a busy machine
 _NODE_ADDRESS, _BRIDGE, _PODS = "10.9.9.1", "cpreplicate0", "10.77.0.0/24"
 _SOCKET = "/run/cpreplicate-containerd.sock"
 _CTR = ("ctr", "-a", _SOCKET, "-n", "k8s.io")
 
-# As the entrypoint of Spark's own image does for an executor.
+# As the entrypoint of Spark's own image does for a driver and for an executor.
 _ENTRYPOINT = b"""#!/bin/sh
+if [ "$1" = driver ]; then
+    shift
+    exec tini -s -- "$SPARK_HOME/bin/spark-submit" \\
+        --conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS" \\
+        --conf "spark.executorEnv.SPARK_DRIVER_POD_IP=$SPARK_DRIVER_BIND_ADDRESS" \\
+        --deploy-mode client "$@"
+fi
 env | grep '^SPARK_JAVA_OPT_' | sort -t_ -k4 -n | sed 's/[^=]*=//' > /tmp/java_opts
 exec java $(cat /tmp/java_opts) -Xmx"$SPARK_EXECUTOR_MEMORY" -cp "$SPARK_HOME/jars/*" \\
     org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \\
@@ -42,44 +42,6 @@ exec java $(cat /tmp/java_opts) -Xmx"$SPARK_EXECUTOR_MEMORY" -cp "$SPARK_HOME/ja
     --hostname "$SPARK_EXECUTOR_POD_IP" --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" \\
     --podName "$SPARK_EXECUTOR_POD_NAME"
 """
-
-
-def asked(method: str, path: str, body: object = None) -> dict[str, Any]:
-    """An answer of the API server."""
-    trusting = create_default_context()
-    trusting.check_hostname, trusting.verify_mode = False, CERT_NONE
-    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"{API}{path}", data, headers, method=method)
-    with urllib.request.urlopen(request, timeout=30, context=trusting) as answer:
-        return dict(json.load(answer))
-
-
-def pods() -> list[str]:
-    """The names of all pods."""
-    return [
-        pod["metadata"]["name"] for pod in asked("GET", "/api/v1/namespaces/default/pods")["items"]
-    ]
-
-
-def delete(pod: str) -> None:
-    """Kill it at once, unless it has gone by itself, as that of a job does with its job."""
-    try:
-        asked("DELETE", f"/api/v1/namespaces/default/pods/{pod}?gracePeriodSeconds=0")
-    except urllib.error.HTTPError as error:
-        if error.code != HTTPStatus.NOT_FOUND:
-            raise
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Exit with a message if it does not come true."""
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError):  # it does not answer yet
-            if condition():
-                return
-        time.sleep(0.5)
-    sys.exit(f"not within {SECONDS} s: {what}")
 
 
 @contextlib.contextmanager
@@ -102,6 +64,7 @@ def kubernetes(place: Path, *images: Path) -> Iterator[None]:
             check=False,
         )
         _start_servers(stack, place)
+        stack.enter_context(names.served(DRIVER))
         start(stack, place, "containerd", "-c", f"{place}/containerd.toml")
         wait_until(lambda: Path(_SOCKET).exists(), "containerd listens")
         for tar in (place / "pause.tar", place / "executor.tar", *images):
@@ -272,6 +235,8 @@ def _kubelet(place: Path) -> None:
         "containerRuntimeEndpoint": f"unix://{_SOCKET}",
         "failSwapOn": False,
         "address": _NODE_ADDRESS,
+        "clusterDNS": [DRIVER],
+        "clusterDomain": names.DOMAIN,
         "evictionHard": never,
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
@@ -290,9 +255,9 @@ def _kubelet(place: Path) -> None:
     (place / "kubeconfig").write_text(json.dumps(access))
 
 
-def pod(place: Path) -> dict[str, Any]:
+def pod(place: Path, packages: Sequence[Path] = (), *, has_token: bool = False) -> dict[str, Any]:
     """A pod that has this machine's programs, Java, Python and Spark, and the directory of the
-    data.
+    data; and Python packages, as an image with them has, and the token of its service account.
     """
     spark = Path(pyspark.__file__).parent
     java = Path(os.path.realpath(str(shutil.which("java")))).parent.parent
@@ -302,6 +267,7 @@ def pod(place: Path) -> dict[str, Any]:
         "/etc/alternatives": Path("/etc/alternatives"),
         "/opt/spark/jars": spark / "jars",
         "/opt/spark/python": spark / "python",
+        "/opt/spark/bin": spark / "bin",
     }
     seen.update(
         {
@@ -310,6 +276,7 @@ def pod(place: Path) -> dict[str, Any]:
             if not str(each).startswith("/usr/")
         }
     )
+    seen.update({str(each): each for each in packages})
     seen[str(place / "data")] = place / "data"
     volumes = [
         {"name": f"v{at}", "hostPath": {"path": str(there)}}
@@ -326,7 +293,7 @@ def pod(place: Path) -> dict[str, Any]:
     }
     spec = {
         "nodeName": "node1",
-        "automountServiceAccountToken": False,
+        "automountServiceAccountToken": has_token,
         "volumes": volumes,
         "containers": [executor],
     }

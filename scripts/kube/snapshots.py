@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from scripts.kube.node import API, SECONDS, asked, wait_until
+from scripts.kube.api import API, SECONDS, asked, wait_until
 from tests.support import jobs
 
 _OPERATOR = "1.10.0"  # of the Flink Kubernetes Operator: the first one with this resource
