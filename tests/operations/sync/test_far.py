@@ -255,3 +255,31 @@ def test_a_lease_that_another_run_took_is_not_removed(staged, tmp_path, monkeypa
         report = replicate()
     assert "another" in held.read_text()
     assert report.is_lease_lost
+
+
+@pytest.mark.parametrize("name", ["chk-2.json", "chk-2.parquet"])
+def test_without_its_record_or_manifest_no_checkpoint_is_committed(staged, tmp_path, name):
+    shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
+    far = FarHdfs(tmp_path)
+
+    def hook(call: str, uri: str) -> None:
+        if (call, uri) == ("rename2", f"{OWN}/{name}"):
+            raise OSError(errno.EIO, "cannot appear", uri)
+
+    far.hook = hook
+    with serving("hdfs", Retrying(far, 60.0)):
+        with pytest.raises(OSError, match="cannot appear"):
+            replicate()
+        assert verified().checkpoint_id == 1
+        far.hook = lambda _name, _uri: None
+        assert replicate().committed
+
+
+def test_a_manifest_that_a_run_which_died_left_alone_goes_with_the_next_commit(staged, tmp_path):
+    shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
+    own = tmp_path / "b/target" / JOB / ".cpreplicate"
+    shutil.copy2(own / "chk-1.parquet", own / "chk-0.parquet")
+    with serving("hdfs", Retrying(FarHdfs(tmp_path), 60.0)):
+        assert replicate().committed
+    names = {path.name for path in own.iterdir()}
+    assert names == {"replica.json", "chk-2.json", "chk-2.parquet"}
