@@ -129,6 +129,8 @@ def _whole_packs(members: MemberTable, ledger: JobLedger) -> dict[str, int]:
 
 def reusing(plan: Plan, reused: Mapping[str, TargetCopy]) -> Plan:
     """Return the plan with copies of these targets from within the target, the others not."""
+    if not (reused or plan.reused):
+        return plan
     copies = tuple(_explained(action, plan.reused, reused) for action in plan.copies)
     targets = {action.target for action in copies}
     kept = {target: place for target, place in reused.items() if target in targets}

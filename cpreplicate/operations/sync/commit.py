@@ -14,7 +14,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.ledger import LedgerEntry, LedgerTable, MemberTable, Prefix, PrefixTable
 from cpreplicate.core.path_columns import chosen, rows_of, texts, without
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.plan import Plan, total
+from cpreplicate.core.plan import Plan, targets, total
 from cpreplicate.core.reuse import ids_of_earlier_jobs
 from cpreplicate.core.tables import Lengths
 from cpreplicate.operations.sync.copy import Executed
@@ -314,11 +314,8 @@ def _held(content: Content) -> Content:
 
 def _changed_paths(plan: Plan, pack_stem: str) -> Iterator[str]:
     """Yield the paths that the plan writes or deletes; of packs what their paths begin with."""
-    for action in plan.copies:
-        if action.target not in plan.packed:
-            yield action.target
-    for action in plan.deletes:
-        yield action.target
+    yield from without(targets(plan.copies), texts(plan.packed)).to_pylist()
+    yield from targets(plan.deletes).to_pylist()
     if plan.packed or plan.repacks:
         yield pack_stem
 
@@ -360,8 +357,7 @@ def _prefixes(work: Work, executed: Executed, entries: manifest.ManifestTable) -
 def _as_written(executed: Executed) -> dict[str, LedgerEntry]:
     """Return what was copied, but for members of packs."""
     plan, copied = executed.plan, dict[str, LedgerEntry]()
-    targets = texts(row.target for row in plan.copies)
-    for target in without(targets, executed.members.paths).to_pylist():
+    for target in without(targets(plan.copies), executed.members.paths).to_pylist():
         outcome = executed.files[uri.join(plan.replica, target)]
         copied[target] = LedgerEntry(outcome.bytes, outcome.crc32c, True)
     return copied

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cpreplicate.core import sizes
 from cpreplicate.core.ledger import LedgerEntry, MemberTable
 from cpreplicate.core.path_columns import texts
-from cpreplicate.core.plan import Action, Plan, total
+from cpreplicate.core.plan import Action, Plan, total, without_targets
 from cpreplicate.core.reuse import reusing
 from cpreplicate.core.sizes import counted, plural
 from cpreplicate.errors import CopyFailed, Refused
@@ -109,6 +109,8 @@ def keeping_what_is_equal(work: Work) -> Compared:
     """
     change, plan, replica = work.change, work.plan, work.replica
     needed = work.source_state.needed
+    if not plan.strangers:
+        return Compared(plan, {})
     others = [action for action in plan.copies if action.target in plan.strangers]
     if not others:
         return Compared(plan, {})
@@ -207,7 +209,7 @@ def _keeping(plan: Plan, others: list[Action]) -> Plan:
     kept_too = plan.keeps.and_others(
         [action._replace(action="keep", reason=EQUAL) for action in others]
     )
-    copies = tuple(action for action in plan.copies if action.target not in kept)
+    copies = without_targets(plan.copies, kept)
     made = replace(plan, copies=copies, keeps=kept_too, packed=plan.packed - kept)
     return reusing(made, plan.reused)
 

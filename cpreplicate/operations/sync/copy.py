@@ -15,7 +15,7 @@ from cpreplicate.core import packs, sizes, uri
 from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.path_columns import rows_of, texts, without
 from cpreplicate.core.placement import PACKED
-from cpreplicate.core.plan import Plan, TargetCopy, total
+from cpreplicate.core.plan import Plan, TargetCopy, targets, total
 from cpreplicate.core.reuse import reusing
 from cpreplicate.core.sizes import counted, plural
 from cpreplicate.errors import CopyFailed, SourceDamaged, UsageError
@@ -295,14 +295,14 @@ def _as_found(work: Work, outcomes: Sequence[Outcome]) -> dict[str, Outcome]:
     that was considered lost). Both attempts are long enough. It is not known which of them is
     there, so its CRC32C is not known either.
     """
-    targets = without(texts(row.target for row in work.plan.copies), texts(work.plan.packed))
+    paths = without(targets(work.plan.copies), texts(work.plan.packed))
     needed = work.source_state.needed
-    files = needed.take(rows_of(targets, needed.paths))
-    lengths = work.replica.lengths_of(targets, needed.paths).at(targets)
+    files = needed.take(rows_of(paths, needed.paths))
+    lengths = work.replica.lengths_of(paths, needed.paths).at(paths)
     least = np.where(files.is_segment, files.extents, _NO_OTHER_LENGTH)
     written = {
         work.replica.uri_of(path): pair
-        for path, *pair in zip(targets.to_pylist(), lengths.tolist(), least.tolist(), strict=True)
+        for path, *pair in zip(paths.to_pylist(), lengths.tolist(), least.tolist(), strict=True)
     }
     kept, wrong, absent = [], [], []
     for outcome in outcomes:

@@ -6,10 +6,12 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from cpreplicate.core import uri
-from cpreplicate.core.plan import Plan, Withdrawal
+from cpreplicate.core.path_columns import texts, without
+from cpreplicate.core.plan import Plan, Withdrawal, targets
 from cpreplicate.core.restore import Restore
 from cpreplicate.core.short_repr import short_repr
 from cpreplicate.core.sizes import counted
@@ -146,9 +148,9 @@ def refuse_too_many_deletes(report: Report, state: State, request: SyncRequest) 
             members.setdefault(member.pack, set()).add(path)
     files = {path for committed in state.committed for path in committed.files}
     count = sum(len(members.get(path, {path})) for path in files)
-    needed = {action.target for action in (*plan.copies, *plan.repacks, *plan.keeps)}
-    gone = [members.get(action.target, {action.target}) - needed for action in plan.deletes]
-    deletes, withdrawn = sum(map(len, gone)), len(plan.withdrawals)
+    gone = (members.get(action.target, {action.target}) for action in plan.deletes)
+    needed = [targets(rows) for rows in (plan.copies, plan.repacks, plan.keeps)]
+    deletes, withdrawn = len(without(texts(chain(*gone)), *needed)), len(plan.withdrawals)
     if not request.max_delete.allows(deletes + withdrawn, count + len(state.committed)):
         checkpoints = f" and {withdrawn} of {counted(len(state.committed), 'checkpoint')}"
         names = f" The checkpoints are {named(plan.withdrawals)}." if withdrawn else ""

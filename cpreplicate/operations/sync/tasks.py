@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection
 
 import numpy as np
 import pyarrow.compute as pc
 
 from cpreplicate.core.closure import FileTable
-from cpreplicate.core.path_columns import Numbers, rows_of, texts
-from cpreplicate.core.plan import Plan
+from cpreplicate.core.path_columns import Numbers, rows_of
+from cpreplicate.core.plan import Plan, targets, without_targets
 from cpreplicate.operations.sync.source.state import SourceState
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.protocol.replica import Replica
@@ -22,15 +22,14 @@ def copies(
     replica: Replica,
     token: LeaseToken,
     pack_stem: str,
-    copied: Container[str] = (),
+    copied: Collection[str] = (),
 ) -> Copies:
     """Return the copies from the source as tasks for a runner, but for those that are `copied`.
 
     Paths of packs begin with `pack_stem`.
     """
-    rows = (row.target for row in plan.copies if row.target not in plan.reused)
-    targets = (target for target in rows if target not in copied)
-    is_copied = rows_of(source_state.needed.paths, texts(targets)) >= 0
+    rows = without_targets(without_targets(plan.copies, plan.reused.keys()), copied)
+    is_copied = rows_of(source_state.needed.paths, targets(rows)) >= 0
     files = source_state.needed.take(is_copied)
     files = files.take(soonest_first(files, source_state.placement.name))
     origin = f"{source_state.source.job_root}/" if source_state.source.job_root else ""

@@ -14,7 +14,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.ledger import LedgerTable, MemberTable
 from cpreplicate.core.notify import Notify
 from cpreplicate.core.path_columns import chosen, rows_of, texts
-from cpreplicate.core.plan import Plan, TargetCopy
+from cpreplicate.core.plan import Plan, TargetCopy, targets
 from cpreplicate.core.reuse import JobLedger, OfAJob, of_earlier_jobs, reusing, target_copies
 from cpreplicate.errors import CpreplicateError, LeaseHeld, Refused, TargetGone, described
 from cpreplicate.operations.change.change import refuse_links
@@ -41,7 +41,7 @@ def with_earlier_replicas(plan: Plan, source_state: SourceState, notify: Notify)
     if not plan.copies or request.sides.preserve:
         return plan  # the attributes to be preserved are those of the source
     needed = source_state.needed
-    files = needed.take(rows_of(needed.paths, texts(row.target for row in plan.copies)) >= 0)
+    files = needed.take(rows_of(needed.paths, targets(plan.copies)) >= 0)
     reused: dict[str, TargetCopy] = {}
     for root, job in of_earlier_jobs(files, source_state.source.job_root).items():
         try:

@@ -9,8 +9,8 @@ import numpy as np
 
 from cpreplicate.core.closure import Closure, owners
 from cpreplicate.core.metadata import Metadata, Operator
-from cpreplicate.core.path_columns import Coded, Numbers, Texts, rows_of, texts
-from cpreplicate.core.plan import Action, Plan, Verb
+from cpreplicate.core.path_columns import Coded, Numbers, Texts, rows_of
+from cpreplicate.core.plan import Action, Actions, Plan, Verb, sources
 from cpreplicate.core.tables import found
 from cpreplicate.operations.sync.source.state import SourceState
 
@@ -36,13 +36,13 @@ class Group(NamedTuple):
 def groups(plan: Plan, source_state: SourceState) -> tuple[Group, ...]:
     """Return the actions by operator and reason, of each kind the largest groups first."""
     owning = _Owners(source_state.file.metadata, source_state.closure)
-    withdrawn, keeps = [each.action for each in plan.withdrawals], plan.keeps
+    withdrawn = [each.action for each in plan.withdrawals]
     found_groups = [
         *_grouped("copy", plan.copies, owning),
         *_grouped("repack", plan.repacks, owning),
         *_grouped("withdraw", withdrawn, owning),
         *_grouped("delete", plan.deletes, owning),
-        *_summed("keep", keeps.files.sources.texts(), keeps.reasons, keeps.bytes, owning),
+        *_grouped("keep", plan.keeps, owning),
     ]
     return tuple(found_groups)
 
@@ -65,7 +65,10 @@ class _Owners:
 
 
 def _grouped(verb: Verb, actions: Sequence[Action], owning: _Owners) -> Iterator[Group]:
-    uris = texts([action.source or "" for action in actions])
+    uris = sources(actions)
+    if isinstance(actions, Actions):
+        yield from _summed(verb, uris, actions.reasons, actions.bytes, owning)
+        return
     reasons = Coded.of([action.reason for action in actions])
     sizes = np.array([action.bytes for action in actions], np.int64)
     yield from _summed(verb, uris, reasons, sizes, owning)

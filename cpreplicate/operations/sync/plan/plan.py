@@ -32,6 +32,7 @@ from cpreplicate.core.plan import (
     copies_and_keeps,
     deletes,
     dropped,
+    targets,
 )
 from cpreplicate.core.retention import Policy, Retention, policy_of
 from cpreplicate.core.sizes import counted, plural
@@ -344,9 +345,9 @@ def _strangers(
     copies: Sequence[Action], present: Mapping[str, int], ledger: Ledger
 ) -> dict[str, int]:
     """Return the targets of copies at which there is a file of another program, and its length."""
-    targets = texts(action.target for action in copies)
-    is_there = rows_of(targets, Lengths.of(present).paths) >= 0
-    return {path: present[path] for path in ledger.of_others(chosen(targets, is_there)).to_pylist()}
+    paths = targets(copies)
+    is_there = rows_of(paths, Lengths.of(present).paths) >= 0
+    return {path: present[path] for path in ledger.of_others(chosen(paths, is_there)).to_pylist()}
 
 
 def warnings_of_strangers(plan: Plan) -> Iterator[str]:
@@ -371,13 +372,13 @@ def _had_as_files(
     ledger: Ledger,
 ) -> frozenset[str]:
     """Return the targets of copies that the replica has, or should have, as files of their own."""
-    targets = texts(action.target for action in copies)
+    wanted = targets(copies)
     files = [Lengths.of(checkpoint.files).paths for checkpoint in committed]
-    is_there = rows_of(targets, Lengths.of(present).paths) >= 0
-    is_there &= rows_of(targets, ledger.files.paths) >= 0
+    is_there = rows_of(wanted, Lengths.of(present).paths) >= 0
+    is_there &= rows_of(wanted, ledger.files.paths) >= 0
     for paths in files:
-        is_there |= rows_of(targets, paths) >= 0
-    return frozenset(chosen(targets, is_there).to_pylist())
+        is_there |= rows_of(wanted, paths) >= 0
+    return frozenset(chosen(wanted, is_there).to_pylist())
 
 
 def _packing(source_state: SourceState, request: SyncRequest) -> PackOptions:

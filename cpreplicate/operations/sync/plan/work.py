@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from cpreplicate.core.ledger import MemberTable
 from cpreplicate.core.path_columns import Texts, texts, without
-from cpreplicate.core.plan import Plan
+from cpreplicate.core.plan import Plan, targets, without_targets
 from cpreplicate.operations.change.change import Change
 from cpreplicate.operations.sync.plan.earlier_replicas import with_earlier_replicas
 from cpreplicate.operations.sync.plan.plan import Copied, make_plan
@@ -61,7 +61,7 @@ class Work:
     def remaining(self) -> Plan:
         """The plan, without the copies that the run has made already."""
         plan, copied = self.plan, self.before.copied
-        copies = tuple(row for row in plan.copies if row.target not in copied)
+        copies = without_targets(plan.copies, copied.keys())
         return replace(plan, copies=copies, packed=plan.packed.difference(copied))
 
     @property
@@ -95,8 +95,7 @@ class Work:
 
 def _named_paths(plan: Plan, members: MemberTable) -> Iterator[Texts]:
     """Yield the paths of the files that the plan copies, keeps and deletes, and of kept packs."""
-    plain = (action.target for action in plan.copies if action.target not in plan.packed)
-    yield without(texts(plain), members.paths)
+    yield without(targets(plan.copies), texts(plan.packed), members.paths)
     yield plan.keeps.without(members.paths).files.paths
     yield texts(members.used_packs)
-    yield texts(action.target for action in plan.deletes)
+    yield targets(plan.deletes)

@@ -15,7 +15,15 @@ import numpy as np
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import FileTable, job_directory
-from cpreplicate.core.path_columns import Numbers, Texts, chosen, parts_of, texts_among
+from cpreplicate.core.path_columns import (
+    Numbers,
+    Parts,
+    Texts,
+    chosen,
+    parts_of,
+    texts,
+    texts_among,
+)
 from cpreplicate.core.sizes import counted
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import Misplaced, SourceBroken
@@ -63,20 +71,23 @@ class Search(NamedTuple):
     allowed: Sequence[str]
     side: Side
 
-    def missing(self, files: Sequence[str]) -> list[str]:
+    def missing(self, files: Texts) -> list[str]:
         """Return those of the files that are missing.
 
         One file of each directory is checked. Only directories in which it is missing are listed.
         """
-        incomplete = {
-            uri.parent(file) for file in _one_of_each_directory(files) if not self._exists(file)
-        }
+        parts = parts_of(files)
+        some_rows = _one_of_each_directory(parts)
+        incomplete = [row for row in some_rows if not self._exists(parts.text(row))]
         present = {
             child.uri
-            for directory in incomplete
+            for directory in {uri.parent(parts.text(row)) for row in incomplete}
             for child in self.side.storage(directory).list(directory)
         }
-        return [file for file in files if uri.parent(file) in incomplete and file not in present]
+        if not incomplete:
+            return []
+        asked = chosen(files, np.isin(parts.codes, parts.codes[incomplete])).to_pylist()
+        return [file for file in asked if file not in present]
 
     def ask(self, files: Sequence[str]) -> None:
         """Begin what `missing` asks soon, if all files are there."""
@@ -162,7 +173,8 @@ class Search(NamedTuple):
         One file of each directory is checked.
         """
         remaps: list[uri.Remap] = []
-        for file in _one_of_each_directory(missing):
+        parts = parts_of(texts(missing))
+        for file in map(parts.text, _one_of_each_directory(parts)):
             recorded = self.recorded(file)
             if any(self._finds(remap, recorded) for remap in remaps):
                 continue
@@ -286,13 +298,13 @@ def _too_short(prefix: str, names: Texts, lengths: Numbers, extents: Numbers) ->
     ]
 
 
-def _one_of_each_directory(files: Iterable[str]) -> list[str]:
-    """Return one file of each directory, or of some evenly chosen ones if there are many."""
-    samples: dict[str, str] = {}
-    for file in files:
-        samples.setdefault(uri.parent(file), file)
-    step = math.ceil(len(samples) / _MOST_DIRECTORIES) or 1
-    return [samples[directory] for directory in sorted(samples)][::step]
+def _one_of_each_directory(files: Parts) -> list[int]:
+    """Return the row of one file of each directory, or of some evenly chosen ones if there are
+    many.
+    """
+    rows: list[int] = np.unique(files.codes, return_index=True)[1].tolist()
+    step = math.ceil(len(rows) / _MOST_DIRECTORIES) or 1
+    return sorted(rows, key=lambda row: files.prefixes[int(files.codes[row])])[::step]
 
 
 def _shortest(remap: uri.Remap, root: str) -> uri.Remap:

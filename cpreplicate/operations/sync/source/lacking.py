@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from cpreplicate.core.path_columns import rows_of, texts
-from cpreplicate.core.plan import Plan
+from cpreplicate.core.plan import Plan, sources, targets, without_targets
 from cpreplicate.errors import CpreplicateError, SourceMovedOn
 from cpreplicate.operations.sync.source import incomplete
 from cpreplicate.operations.sync.source.state import SourceState, search
@@ -23,8 +23,8 @@ def refuse_incomplete(plan: Plan, source_state: SourceState) -> None:
 
     One file of each directory is checked.
     """
-    sources = [str(row.source) for row in plan.copies if row.target not in plan.reused]
-    refuse_lacking(search(source_state).missing(sources), [], source_state)
+    from_source = sources(without_targets(plan.copies, plan.reused.keys()))
+    refuse_lacking(search(source_state).missing(from_source), [], source_state)
 
 
 def refuse_lacking(missing: Sequence[str], short: Sequence[str], source_state: SourceState) -> None:
@@ -50,11 +50,11 @@ def look_for_copies(plan: Plan, source_state: SourceState) -> tuple[str, ...]:
     Returns a warning if only a sample was looked for. Raises as the copies would if files are
     missing or too short.
     """
-    from_source = [row.target for row in plan.copies if row.target not in plan.reused]
-    if not from_source:
+    from_source = targets(without_targets(plan.copies, plan.reused.keys()))
+    if not len(from_source):
         return ()
     needed = source_state.needed
-    files = needed.take(rows_of(needed.paths, texts(from_source)) >= 0)
+    files = needed.take(rows_of(needed.paths, from_source) >= 0)
     looked = search(source_state).look(files)
     refuse_lacking(looked.missing, looked.short, source_state)
     return (looked.warning,) if looked.warning is not None else ()
@@ -65,6 +65,8 @@ def of_other_lengths(plan: Plan, source_state: SourceState) -> list[str]:
 
     For a plan that is only shown: a sync compares the content.
     """
+    if not plan.strangers:
+        return []
     theirs = {
         str(row.source): row.target
         for row in plan.copies
