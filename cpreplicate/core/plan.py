@@ -20,6 +20,8 @@ from cpreplicate.core.path_columns import (
     Texts,
     are_few,
     as_texts,
+    chosen,
+    concatenated,
     rows_of,
     texts,
     without,
@@ -350,18 +352,27 @@ def dropped(
     return tuple(checkpoint for checkpoint in reversed(others) if checkpoint.name not in kept)
 
 
-def deletes(
-    replaced: Sequence[Committed], kept: Sequence[Iterable[str]], present: Mapping[str, int]
-) -> tuple[Action, ...]:
-    """Return the deletes of files that only the `replaced` checkpoints needed.
+def not_needed(replaced: Sequence[Committed], *needed: Texts) -> Texts:
+    """Return the paths that only the `replaced` checkpoints need, each once.
 
-    `kept` are the paths of the files and packs that stay: what the new checkpoint and any other one
-    in the directory need, and what other programs wrote.
+    `needed` are those of the files and packs that the new checkpoint and any other one in the
+    directory need.
     """
-    stays = [as_texts(paths) for paths in kept]
+    paths = [without(Lengths.of(checkpoint.files).paths, *needed) for checkpoint in replaced]
+    return concatenated(paths).unique()
+
+
+def deletes(
+    replaced: Sequence[Committed], going: Texts, present: Mapping[str, int]
+) -> tuple[Action, ...]:
+    """Return the deletes of the files that are `going`, of those that only `replaced` ones needed.
+
+    What other programs wrote is not among them.
+    """
     holders: dict[str, list[str]] = {}
     for checkpoint in replaced:
-        for target in without(Lengths.of(checkpoint.files).paths, *stays).to_pylist():
+        paths = Lengths.of(checkpoint.files).paths
+        for target in chosen(paths, rows_of(paths, going) >= 0).to_pylist():
             holders.setdefault(target, []).append(checkpoint.name)
     lengths = Lengths.of(present).at(texts(holders), absent=0).tolist()
     return tuple(

@@ -216,9 +216,10 @@ class Ledger:
         listed = [self.manifests[name].entries.paths for name in names if name not in summarised]
         if summary is not None:
             listed.append(summary.paths_of([name for name in names if name in summarised]))
-        recorded = [self._written_files(), texts(self._planned())]
         of_others = texts(row.path for row in self.copied() if not row.written)
-        return without(concatenated([*recorded, of_others]), *listed).unique()
+        recorded = [self._written_files(), texts(self._planned()), of_others]
+        left = without(concatenated(recorded), *listed)
+        return left.unique() if sum(map(bool, map(len, recorded))) > 1 else left
 
     @property
     def written(self) -> Container[str]:

@@ -56,7 +56,6 @@ from cpreplicate.storage.statuses import FileStatus, Listing
 
 # Bytes. For a larger `_metadata`, reading the manifest instead of decoding it saves time.
 _MANIFEST_WORTH = 16 << 20
-_LISTED_A_CALL = 1_000  # files, of HDFS (dfs.ls.limit) and of object stores
 _STATS = 16  # at the same time
 ASKED = 8  # directories or checkpoints that are asked for ahead, at most
 
@@ -320,7 +319,7 @@ class Replica:
         listed = [
             directory
             for directory, some in asked.items()
-            if len(some) * _LISTED_A_CALL > counts.get(f"{directory}/", 0)
+            if len(some) * self.storage.listed_a_call > counts.get(f"{directory}/", 0)
         ]
         few = [path for directory in asked.keys() - set(listed) for path in asked[directory]]
         with ThreadPoolExecutor(_STATS) as pool:

@@ -132,6 +132,7 @@ class Storage(ABC):
     counts_for_space = False  # whether `space` has the service count files
     needs_conditions = False  # whether the lease relies on conditions that a service may ignore
     answers_ahead = False  # whether `ask` begins anything: the storage is far away
+    listed_a_call = 1_000  # files that are listed for the cost of a stat: HDFS, object stores
     lists_less = False  # whether a file that its writer has open may be longer than it lists
     # A text with a `?` that no path may contain: the client would take another path instead.
     unusable: str | None = None

@@ -23,6 +23,7 @@ class Reading(Protocol):
     keeps_uploads: bool
     unusable: str | None
     counts_for_space: bool
+    listed_a_call: int
     lists_less: bool
     answers_ahead: bool
 

@@ -32,7 +32,7 @@ from cpreplicate.core.path_columns import (
     without_prefix,
 )
 from cpreplicate.core.placement import Placement, are_replica_paths, has_special_name
-from cpreplicate.core.plan import Committed, copies_and_keeps, deletes
+from cpreplicate.core.plan import Committed, copies_and_keeps, deletes, not_needed
 from cpreplicate.core.restore import PathSpeller
 from cpreplicate.core.tables import Lengths
 from tests.support.jobs import JOB, metadata_of
@@ -118,7 +118,8 @@ def test_a_plan_is_the_same_both_ways(files, present, recorded, data):
         ledger = {path: LedgerEntry(size, 1, True) for path, size in recorded.items()}
         committed = [Committed("chk-6", 6, Lengths.of(former))]
         split_ = copies_and_keeps(placed, committed, present, ledger)
-        gone = deletes(committed, [placed.paths], Lengths.of(present))
+        going = not_needed(committed, placed.paths)
+        gone = deletes(committed, going, Lengths.of(present))
 
         def spelled(mode: str) -> bytes:
             speller = PathSpeller(needed, placement, "hdfs://dcB/replica", mode)

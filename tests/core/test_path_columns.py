@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpreplicate.core.path_columns import (
+    FEW,
     Parts,
     directories,
     last_rows,
@@ -43,6 +44,13 @@ def test_each_text_is_found_where_it_is(wanted, among):
     assert rows == [among.index(text) if text in among else -1 for text in wanted]
     left = without(texts(wanted), texts(among)).to_pylist()
     assert left == [text for text in wanted if text not in among]
+
+
+@given(TEXTS, TEXTS)
+def test_few_texts_are_found_where_they_are_first_among_many(wanted, among):
+    many = [*among, *(f"another/{number}" for number in range(16 * len(wanted) + FEW)), *among]
+    rows = rows_of(texts(wanted), texts(many)).tolist()
+    assert rows == [many.index(text) if text in among else -1 for text in wanted]
 
 
 @given(TEXTS)

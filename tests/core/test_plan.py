@@ -6,12 +6,14 @@ from hypothesis import strategies as st
 
 from cpreplicate.core.closure import File
 from cpreplicate.core.ledger import LedgerEntry
+from cpreplicate.core.path_columns import as_texts
 from cpreplicate.core.plan import (
     Action,
     Committed,
     copies_and_keeps,
     deletes,
     dropped,
+    not_needed,
     total,
 )
 
@@ -86,9 +88,14 @@ def test_a_file_of_another_length_than_recorded_is_copied_again(length):
     assert reason == f"damaged: it has {length} bytes, 5 are recorded"
 
 
+def deletes_beside(replaced, needed, present):
+    """The deletes of what only `replaced` checkpoints needed, beside those that need this."""
+    return deletes(replaced, not_needed(replaced, *map(as_texts, needed)), present)
+
+
 def test_what_only_the_old_checkpoint_needed_is_deleted():
     held = [Committed("chk-41", 41, {"shared/a": 5, "shared/b": 6})]
-    assert deletes(held, [needed(a=5)], {"shared/a": 5, "shared/b": 6}) == (
+    assert deletes_beside(held, [needed(a=5)], {"shared/a": 5, "shared/b": 6}) == (
         Action("delete", None, "shared/b", 6, "only chk-41 needed it"),
     )
 
@@ -96,7 +103,7 @@ def test_what_only_the_old_checkpoint_needed_is_deleted():
 def test_what_another_program_wrote_or_another_checkpoint_needs_is_not_deleted():
     held = [Committed("chk-41", 41, {"shared/a": 5, "shared/b": 6})]
     for kept in ([{}, ["shared/a"]], [["shared/a"], {}]):
-        found = deletes(held, kept, {"shared/a": 5, "shared/b": 6})
+        found = deletes_beside(held, kept, {"shared/a": 5, "shared/b": 6})
         assert [each.target for each in found] == ["shared/b"]
 
 
@@ -132,7 +139,8 @@ def test_after_a_plan_every_kept_checkpoint_is_whole_and_nothing_else_is_left(
     for action in copies:
         present[action.target] = action.bytes
     kept = [checkpoint for checkpoint in committed if checkpoint not in gone]
-    for action in deletes(gone, [files, *(checkpoint.files for checkpoint in kept)], present):
+    needs = [files, *(checkpoint.files for checkpoint in kept)]
+    for action in deletes_beside(gone, needs, present):
         del present[action.target]
     assert len(kept) == min(len(committed), keep - 1)
     for checkpoint in [*kept, Committed("chk-10", new, wanted)]:

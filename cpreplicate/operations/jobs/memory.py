@@ -6,12 +6,10 @@ and no cycles. A failure has some, of its exception and the frames that it came 
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import sys
-from contextlib import suppress
 
 from cpreplicate.core.clock import Clock
+from cpreplicate.core.memory import return_unused
 
 _PAUSE = 60.0  # seconds between two collections, at least
 _BUSY = 5  # so many pauses pass while jobs are tried: then a collection holds them up
@@ -31,14 +29,6 @@ class Memory:
         if began - self._collected < self._pause * (1 if is_resting else _BUSY):
             return
         gc.collect()
-        _return_unused()
+        return_unused()
         self._collected = self._clock.monotonic()
         self._pause = max(_PAUSE, (self._collected - began) / _SHARE)
-
-
-def _return_unused() -> None:
-    """Return free memory to the system: allocators keep it for the next large checkpoint."""
-    if (arrow := sys.modules.get("pyarrow")) is not None:
-        arrow.default_memory_pool().release_unused()
-    with suppress(OSError, AttributeError):  # the C library is not glibc
-        ctypes.CDLL(None).malloc_trim(0)  # each thread of glibc has a heap that only grows else

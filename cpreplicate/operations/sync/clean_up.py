@@ -13,6 +13,7 @@ import numpy as np
 
 from cpreplicate.core import uri
 from cpreplicate.core.ledger import MemberTable
+from cpreplicate.core.memory import return_after
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_columns import chosen, texts, without
 from cpreplicate.core.sizes import counted
@@ -52,6 +53,7 @@ def clean_up(work: Work, executed: Executed, listed: Manifest, abandoned: Abando
 
     Then remove the journal, if the manifest `listed` and those of other checkpoints replace it.
     """
+    return_after(len(work.source_state.needed))
     left = work.left_over(executed.members)
     cleaned, gone = _delete_old(work, executed, abandoned, left)
     if cleaned.undeleted or cleaned.warnings:

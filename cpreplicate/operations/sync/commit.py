@@ -12,6 +12,7 @@ import numpy as np
 
 from cpreplicate.core import uri
 from cpreplicate.core.ledger import LedgerEntry, LedgerTable, MemberTable, Prefix, PrefixTable
+from cpreplicate.core.memory import return_after
 from cpreplicate.core.path_columns import chosen, rows_of, texts, without
 from cpreplicate.core.placement import PACKED
 from cpreplicate.core.plan import Plan, targets, total
@@ -229,6 +230,7 @@ def _fresh(work: Work, name: str) -> Fresh | None:
 def claiming(work: Work) -> Iterator[None]:
     """Claim the directory and record what is about to change, before anything is changed."""
     change, plan = work.change, work.plan
+    return_after(len(work.source_state.needed))
     left = work.left_over(plan.members)
     work.replica.remove_unfinished(uri.directories(left))
     work.replica.keep_unfinished()

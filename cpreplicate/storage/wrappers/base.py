@@ -41,6 +41,7 @@ class StorageWrapper(Storage):
         self.has_directories, self.copies_within = inner.has_directories, inner.copies_within
         self.needs_conditions, self.keeps_uploads = inner.needs_conditions, inner.keeps_uploads
         self.unusable, self.counts_for_space = inner.unusable, inner.counts_for_space
+        self.listed_a_call = inner.listed_a_call
         self.lists_less, self.joins = inner.lists_less, inner.joins
         self.answers_ahead = inner.answers_ahead
 

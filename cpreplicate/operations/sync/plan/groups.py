@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cpreplicate.core.closure import Closure, owners
-from cpreplicate.core.metadata import Metadata, Operator
+from cpreplicate.core.closure import owners
+from cpreplicate.core.metadata import Operator
 from cpreplicate.core.path_columns import Coded, Numbers, Texts, rows_of
-from cpreplicate.core.plan import Action, Actions, Plan, Verb, sources
+from cpreplicate.core.plan import Action, Actions, Plan, Verb, targets
 from cpreplicate.core.tables import found
 from cpreplicate.operations.sync.source.state import SourceState
 
@@ -35,7 +35,7 @@ class Group(NamedTuple):
 
 def groups(plan: Plan, source_state: SourceState) -> tuple[Group, ...]:
     """Return the actions by operator and reason, of each kind the largest groups first."""
-    owning = _Owners(source_state.file.metadata, source_state.closure)
+    owning = _Owners(source_state)
     withdrawn = [each.action for each in plan.withdrawals]
     found_groups = [
         *_grouped("copy", plan.copies, owning),
@@ -48,16 +48,17 @@ def groups(plan: Plan, source_state: SourceState) -> tuple[Group, ...]:
 
 
 class _Owners:
-    """The operators of the files of a checkpoint, by the URI of the file."""
+    """The operators of the files of a checkpoint, by the path in the replica."""
 
-    def __init__(self, metadata: Metadata, needed: Closure) -> None:
+    def __init__(self, source_state: SourceState) -> None:
+        metadata = source_state.file.metadata
         self._operators = metadata.operators
-        self._uris = needed.files.sources.texts()
-        self._owners = owners(metadata, needed)
+        self._paths = source_state.needed.paths  # in the order of the closure
+        self._owners = owners(metadata, source_state.closure)
 
-    def numbers(self, uris: Texts) -> Numbers:
+    def numbers(self, paths: Texts) -> Numbers:
         """Return the number of the operator of each of these files, and that of none for others."""
-        return found(self._owners, rows_of(uris, self._uris), _NONE)
+        return found(self._owners, rows_of(paths, self._paths), _NONE)
 
     def operator(self, number: int) -> Operator | None:
         """Return the operator of a number."""
@@ -65,20 +66,20 @@ class _Owners:
 
 
 def _grouped(verb: Verb, actions: Sequence[Action], owning: _Owners) -> Iterator[Group]:
-    uris = sources(actions)
+    is_of_source = verb in ("copy", "repack", "keep")
+    numbers = owning.numbers(targets(actions)) if is_of_source else np.full(len(actions), _NONE)
     if isinstance(actions, Actions):
-        yield from _summed(verb, uris, actions.reasons, actions.bytes, owning)
+        yield from _summed(verb, numbers, actions.reasons, actions.bytes, owning)
         return
     reasons = Coded.of([action.reason for action in actions])
     sizes = np.array([action.bytes for action in actions], np.int64)
-    yield from _summed(verb, uris, reasons, sizes, owning)
+    yield from _summed(verb, numbers, reasons, sizes, owning)
 
 
 def _summed(
-    verb: Verb, uris: Texts, reasons: Coded, bytes_: Numbers, owning: _Owners
+    verb: Verb, numbers: Numbers, reasons: Coded, bytes_: Numbers, owning: _Owners
 ) -> Iterator[Group]:
-    """Yield the groups of actions, of which there may be a million."""
-    numbers = owning.numbers(uris)
+    """Yield the groups of actions, of which there may be a million, by the numbers of operators."""
     keys = (numbers + 1) * max(len(reasons.values), 1) + reasons.codes
     _, first, which = np.unique(keys, return_index=True, return_inverse=True)
     files = np.bincount(which, minlength=len(first)).tolist()

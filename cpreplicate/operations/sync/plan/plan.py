@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from cpreplicate.core import packs, restore, uri
 from cpreplicate.core.ledger import NO_MEMBERS, MemberTable
+from cpreplicate.core.memory import return_after
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.path_columns import (
     Texts,
     chosen,
-    concatenated,
     directories,
     rows_of,
     texts,
@@ -32,6 +32,7 @@ from cpreplicate.core.plan import (
     copies_and_keeps,
     deletes,
     dropped,
+    not_needed,
     targets,
 )
 from cpreplicate.core.retention import Policy, Retention, policy_of
@@ -103,9 +104,12 @@ def make_plan(
     gone = (*to_drop, *(each for each in committed if each.name == name))
     places = _directories(source_state, gone, ledger)
     refuse_links(places, replica)
+    return_after(len(source_state.needed))
     present = replica.present(places).without(copied.begun)
+    return_after(len(source_state.needed))
     members = ledger.whole_members(present)
     split = copies_and_keeps(source_state.needed, committed, present, ledger.files, members)
+    return_after(len(source_state.needed))
     found = _Compared(
         *(source_state, replica, state, ledger, repaired, committed, to_drop, gone),
         *(policy, present, split),
@@ -150,8 +154,8 @@ def _plan(found: _Compared, copied: Copied) -> Plan:
         publish = bool(packed) or len(kept_members) < len(repaired.checkpoint.members)
     name, number = source_state.placement.name, metadata.checkpoint_id
     new_paths = packs.physical_paths(source_state.needed.paths, packed, split.members, moving)
-    kept_paths = [new_paths, *_kept_beside(gone, replica, state, ledger)]
-    replaced_since = without(_unproven(gone, present, ledger), *kept_paths)
+    going = _going(gone, new_paths, replica, state, ledger)
+    replaced_since = _unproven(going, present, ledger)
     return Plan(
         source=source_state.source.checkpoint,
         replica=replica.root,
@@ -161,7 +165,7 @@ def _plan(found: _Compared, copied: Copied) -> Plan:
         publish=publish,
         copies=split.copies,
         keeps=split.keeps.without(moving.paths),
-        deletes=deletes(gone, [*kept_paths, replaced_since], present),
+        deletes=deletes(gone, without(going, replaced_since), present),
         withdrawals=tuple(_withdrawal(each, number, policy.retention, state) for each in to_drop),
         paths=paths.mode,
         paths_reported=paths.reported,
@@ -306,24 +310,22 @@ def _kept_beside_savepoint(source_state: SourceState, state: State) -> str | Non
     )
 
 
-def _kept_beside(
-    gone: Sequence[Committed], replica: Replica, state: State, ledger: Ledger
-) -> list[Texts]:
-    """Return the paths that stay when these checkpoints go, but for those that a new one needs."""
+def _going(
+    gone: Sequence[Committed], new_paths: Texts, replica: Replica, state: State, ledger: Ledger
+) -> Texts:
+    """Return the paths of cpreplicate's files that nobody needs when these checkpoints go."""
     if not gone:
-        return []
-    paths = [Lengths.of(checkpoint.files).paths for checkpoint in gone]
+        return texts(())
     names = {checkpoint.name for checkpoint in gone}
-    return [needed.needed(replica, state, names), *map(ledger.of_others, paths)]
+    going = not_needed(gone, new_paths, needed.needed(replica, state, names))
+    return without(going, ledger.of_others(going))
 
 
-def _unproven(gone: Sequence[Committed], present: Lengths, ledger: Ledger) -> Texts:
-    """Return the paths of these checkpoints with files that no record lists with their length.
+def _unproven(paths: Texts, present: Lengths, ledger: Ledger) -> Texts:
+    """Return those of these paths with files that no record lists with their length.
 
     Another program may have written them. What was never recorded is as of `Ledger.of_others`.
     """
-    columns = [Lengths.of(checkpoint.files).paths for checkpoint in gone]
-    paths = concatenated(columns).unique()
     lengths = present.at(paths)
     is_asked = (lengths >= 0) & (ledger.files.at(paths).bytes >= 0)
     files = Lengths(chosen(paths, is_asked), lengths[is_asked])

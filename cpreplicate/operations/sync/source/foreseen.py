@@ -56,10 +56,11 @@ def _ask_files(source_state: SourceState, former: State, files: ReadAhead) -> No
     lacking = needed.take(is_lacking)
     if lacking.is_segment.any() or int(lacking.costs.max()) > _MOST_BYTES:
         return
-    sources = lacking.sources.texts().to_pylist()
+    column = lacking.sources.texts()
+    sources = column.to_pylist()
     side = source_state.request.sides.source
     if not all(side.storage(each).answers_ahead for each in sources):
         return
-    search(source_state).ask(sources)
+    search(source_state).ask(column)
     for each in sources:
         files.begin(side.storage(each), each, _MOST_BYTES)

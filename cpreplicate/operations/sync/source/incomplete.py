@@ -89,25 +89,27 @@ class Search(NamedTuple):
         asked = chosen(files, np.isin(parts.codes, parts.codes[incomplete])).to_pylist()
         return [file for file in asked if file not in present]
 
-    def ask(self, files: Sequence[str]) -> None:
+    def ask(self, files: Texts) -> None:
         """Begin what `missing` asks soon, if all files are there."""
-        for file in _one_of_each_directory(files):
+        parts = parts_of(files)
+        for file in map(parts.text, _one_of_each_directory(parts)):
             self.side.storage(file).ask("stat", file)
 
-    def look(self, files: FileTable) -> Looked:
+    def look(self, files: FileTable, closure: FileTable) -> Looked:
         """Look for all of the files, and compare their lengths with their extents.
 
-        Costs one listing for each directory. Of more than 64 directories, 64 are listed, which
-        depend on their names only. A directory that may not be listed is passed over.
+        Costs one listing for each directory, or a stat for each file where that costs less: the
+        `closure` has about the files of the directories. Of more than 64 directories, 64 are
+        listed, which depend on their names only. One that may not be listed is passed over.
         """
-        parts = parts_of(files.sources.texts())
+        parts, beside = parts_of(files.sources.texts()), _counts(closure.sources)
         listed = looked_for = 0
         missing: list[str] = []
         short: list[str] = []
         for code in _sample(parts.prefixes):
             rows = np.flatnonzero(parts.codes == code)
             prefix, names = parts.prefixes[code], chosen(parts.names, rows)
-            lengths = self._lengths(prefix, names)
+            lengths = self._lengths(prefix, names, beside.get(prefix, 0))
             if lengths is None:
                 continue
             lengths = self._with_flushed(prefix, names, lengths, files.extents[rows])
@@ -127,12 +129,16 @@ class Search(NamedTuple):
                 found = zip(names.to_pylist(), lengths.tolist(), strict=True)
                 yield from ((prefix + name, n) for name, n in found if 0 <= n < _ANY_LENGTH)
 
-    def _lengths(self, prefix: str, names: Texts) -> Numbers | None:
+    def _lengths(self, prefix: str, names: Texts, beside: int = 0) -> Numbers | None:
         """Return the length of each file in a directory, -1 if it is missing.
 
-        Returns None if the directory may not be listed: its files may be read all the same.
+        About so many files are `beside` them. Returns None if the directory may not be listed: its
+        files may be read all the same.
         """
         try:
+            if len(names) * self.side.storage(prefix).listed_a_call <= beside:
+                files = map(prefix.__add__, names.to_pylist())
+                return np.array([*map(self._length_at, files)], np.int64)
             listed = self.side.storage(prefix).listing(prefix[:-1])
         except PermissionError:
             return None
@@ -156,6 +162,12 @@ class Search(NamedTuple):
         for row in np.flatnonzero((lengths >= 0) & (lengths < extents)).tolist():
             lengths[row] = length_of(f"{prefix}{names[row].as_py()}", int(extents[row]), self.side)
         return lengths
+
+    def _length_at(self, file: str) -> int:
+        status = self.side.storage(file).stat(file)
+        if status is None:
+            return -1
+        return _ANY_LENGTH if status.is_directory else status.length
 
     def _length(self, other: FileStatus) -> int:
         """Return the length of what a link leads to, -1 if that is nothing.
@@ -296,6 +308,12 @@ def _too_short(prefix: str, names: Texts, lengths: Numbers, extents: Numbers) ->
         f"{prefix}{name} has {counted(length, 'byte')}, the checkpoint needs {extent}"
         for name, length, extent in rows
     ]
+
+
+def _counts(files: Parts) -> dict[str, int]:
+    """Return how many files begin with each prefix."""
+    counts = np.bincount(files.codes, minlength=len(files.prefixes)).tolist()
+    return dict(zip(files.prefixes, counts, strict=True))
 
 
 def _one_of_each_directory(files: Parts) -> list[int]:

@@ -55,7 +55,7 @@ def look_for_copies(plan: Plan, source_state: SourceState) -> tuple[str, ...]:
         return ()
     needed = source_state.needed
     files = needed.take(rows_of(needed.paths, from_source) >= 0)
-    looked = search(source_state).look(files)
+    looked = search(source_state).look(files, needed)
     refuse_lacking(looked.missing, looked.short, source_state)
     return (looked.warning,) if looked.warning is not None else ()
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, FileTable, closure
+from cpreplicate.core.memory import return_after
 from cpreplicate.core.path_columns import Texts
 from cpreplicate.core.placement import CHECKPOINT_NAME, Placement, job_root
 from cpreplicate.core.sizes import counted
@@ -113,6 +114,7 @@ def _read(request: SyncRequest, source: Source, is_known: bool = False) -> Sourc
     files = closure(file.metadata, request.remaps)
     _refuse_other_roots(files, source, request)
     _refuse_unusable_sources(files, side)
+    return_after(len(files.files))
     own_job = job_of_savepoint(request, source, file.metadata)
     root = source.job_root if own_job is None else own_job.source.given
     placement = Placement(source.checkpoint, root, f"chk-{file.metadata.checkpoint_id}")

@@ -44,6 +44,7 @@ class LocalStorage(RenamingStorage):
     """
 
     joins = True
+    listed_a_call = 2  # each file that is listed is asked for its length
 
     def __init__(self, within: str | None = None) -> None:
         self._within = within
