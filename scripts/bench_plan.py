@@ -15,7 +15,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.support.generate import synthetic
 from tests.support.jobs import JOB
 
 REFERENCES = (125_000, 250_000, 500_000, 1_000_000)
@@ -89,6 +88,8 @@ def main() -> None:
 
 def measured(references: int) -> dict[str, float]:
     """`measure` of a checkpoint with so many references to as many files."""
+    from tests.support.generate import synthetic  # what that imports takes memory of its own
+
     with tempfile.TemporaryDirectory(prefix="cpreplicate-bench-") as root:
         checkpoint = Path(root, JOB, "chk-1")
         checkpoint.mkdir(parents=True)

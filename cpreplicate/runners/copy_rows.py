@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from cpreplicate.core.closure import File, FileTable
 from cpreplicate.core.lazy import lazy
-from cpreplicate.core.path_columns import Rows, prefixed, rows_of, texts
-from cpreplicate.core.tables import RowSequence
+from cpreplicate.core.path_columns import Rows, Texts, prefixed, rows_of, texts
+from cpreplicate.core.tables import RowSequence, slices
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.runners.tasks import Copy, CopyRange, Task, file_of, size_of
 
@@ -90,11 +90,10 @@ class Planned:
         The source is null if it follows from the target.
         """
         files = self.files
-        sources, targets = files.sources.texts(), files.paths
-        follows = pc.equal(sources, prefixed(self.origin, targets))
+        sources = [texts(()), *map(self._sources, slices(len(files)))]
         columns = [
-            pc.if_else(follows, pa.scalar(None, sources.type), sources),
-            targets,
+            pa.concat_arrays(sources),
+            files.paths,
             pa.array(files.extents),
             pa.array(files.sizes),
             pa.array(files.is_segment),
@@ -102,6 +101,12 @@ class Planned:
         ]
         names = ["source", "target", "extent", "size", "grows", "packed"]
         return pa.record_batch(columns, names=names)
+
+    def _sources(self, some: slice) -> Texts:
+        """Return the sources of some files, null where they follow from the targets."""
+        sources = self.files.sources.take(some).texts()
+        follows = pc.equal(sources, prefixed(self.origin, self.files.paths[some]))
+        return pc.if_else(follows, pa.scalar(None, sources.type), sources)
 
 
 class Copies(RowSequence[Copy]):

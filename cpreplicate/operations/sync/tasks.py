@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from cpreplicate.core.closure import FileTable
+from cpreplicate.core.memory import return_after
 from cpreplicate.core.path_columns import Numbers, rows_of
 from cpreplicate.core.plan import Plan, targets, without_targets
 from cpreplicate.operations.sync.source.state import SourceState
@@ -29,9 +30,11 @@ def copies(
     Paths of packs begin with `pack_stem`.
     """
     rows = without_targets(without_targets(plan.copies, plan.reused.keys()), copied)
-    is_copied = rows_of(source_state.needed.paths, targets(rows)) >= 0
-    files = source_state.needed.take(is_copied)
+    files = source_state.needed
+    if len(rows) < len(files):
+        files = files.take(rows_of(files.paths, targets(rows)) >= 0)
     files = files.take(soonest_first(files, source_state.placement.name))
+    return_after(len(files))
     origin = f"{source_state.source.job_root}/" if source_state.source.job_root else ""
     root, stem = replica.uri_of("x")[:-1], replica.uri_of(pack_stem)
     return Copies(Planned(origin, root, files, token, stem, plan.packed))
