@@ -20,7 +20,7 @@ from tests.support.jobs import JOB
 REFERENCES = (125_000, 250_000, 500_000, 1_000_000)
 SUBTASKS = 1_000
 SLOTS = 800
-SECONDS, PEAK = 10.0, 1 << 30  # at most, for the last of them
+SECONDS, PEAK = 6.0, 1 << 30  # at most, for the last of them
 
 
 def measure(root: str) -> None:
