@@ -12,6 +12,8 @@ import threading
 from pathlib import Path
 
 DEFAULT_SECONDS = 6.6  # a local session to its first task and its end, measured on 2 cores
+_STANDALONE_SECONDS = 12.5  # a session of a standalone cluster, likewise
+_CONTAINER_SECONDS = 20.0  # one of YARN, which starts two containers first: docs/lab/executors.md
 
 
 def seconds(master: str) -> tuple[float, bool]:
@@ -19,7 +21,13 @@ def seconds(master: str) -> tuple[float, bool]:
     recorded = _recorded().get(_key(master))
     if isinstance(recorded, (int, float)):
         return float(recorded), True
-    return DEFAULT_SECONDS, False
+    return _default(master), False
+
+
+def _default(master: str) -> float:
+    if master.startswith("local"):
+        return DEFAULT_SECONDS
+    return _STANDALONE_SECONDS if master.startswith("spark:") else _CONTAINER_SECONDS
 
 
 def record(master: str, took: float) -> None:

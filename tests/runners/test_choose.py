@@ -34,6 +34,13 @@ def test_auto_starts_no_spark_for_little_and_spark_for_much():
     assert chosen(CLUSTER, 10, 20 << 30).name == "spark"
 
 
+def test_a_session_on_yarn_is_not_taken_for_as_quick_as_a_local_one():
+    conf = (("spark.executor.instances", "4"),)
+    on_yarn = ExecutionOptions(master="yarn", conf=conf)
+    assert chosen(on_yarn, 3000, 200 << 20).name == "inline"
+    assert chosen(on_yarn, 6000, 200 << 20).name == "spark"
+
+
 def test_what_was_asked_for_is_taken():
     assert chosen(ExecutionOptions(runner="spark"), 1, 1).name == "spark"
     assert (
@@ -46,7 +53,7 @@ def test_the_reason_names_both_estimates_and_their_origin():
     reason = chosen(CLUSTER, 10, 20 << 30).reason
     assert "10 files of 20.0 GiB" in reason
     assert (
-        "inline about 107 s, Spark about 19 s: 6.6 s to start (not measured here yet), then 8.0"
+        "inline about 107 s, Spark about 24 s: 12.5 s to start (not measured here yet), then 8.0"
         " times as fast" in reason
     )
 

@@ -19,4 +19,4 @@ def test_each_master_has_its_own_time_and_a_damaged_note_of_them_counts_as_none(
     assert startup_times.seconds("local[*,4]") == (5.0, True)
     assert json.loads(cache.read_text()) == {"yarn": 20.0, "local": 5.0}
     cache.write_text("[1")
-    assert startup_times.seconds("yarn") == (startup_times.DEFAULT_SECONDS, False)
+    assert startup_times.seconds("local[2]") == (startup_times.DEFAULT_SECONDS, False)
