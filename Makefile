@@ -8,7 +8,7 @@ PYTEST = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder $(
 NOT_NIGHTLY = -m "not (stores or nightly)"
 .DEFAULT_GOAL := help
 .PHONY: help setup java maven promtool shells chromium kdc stores test-stores demo lint quick-tests check main-tests test test-rest test-all nightly test-spark durations coverage mutation cotenant spnego fuzz planted lines house docs not-run
-.PHONY: bench bench-stores bench-hdfs bench-yarn bench-wan bench-packs bench-scale bench-fleet bench-service bench-scrapes bench-status bench-promote bench-switch bench-retention bench-report bench-turns soak try-install try-kubernetes try-network deploy-check drill clean
+.PHONY: bench bench-stores bench-hdfs bench-yarn bench-wan bench-packs bench-scale bench-fleet bench-spread bench-service bench-scrapes bench-status bench-promote bench-switch bench-retention bench-report bench-turns soak try-install try-kubernetes try-network deploy-check drill clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -198,6 +198,9 @@ bench-scale: setup maven ## 1 to 8 executors over an emulated network, a plan of
 
 bench-fleet: setup maven ## 1,000 jobs of which few changed, against a run a job
 	$(BIN)/python scripts/bench_fleet.py
+
+bench-spread: setup ## whole syncs of small jobs by 1 to 8 executors, far from their storages
+	$(BIN)/python scripts/bench_spread.py
 
 bench-service: setup ## the lag of 1,000 jobs that one service follows
 	$(BIN)/python scripts/bench_service.py
