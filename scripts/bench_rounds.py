@@ -50,7 +50,7 @@ class Size(NamedTuple):
 # They were 2 s, 300 MiB and 1.5 s, and 10 s, 1 GiB and 10 s. A listing on local disk stats each
 # file in 3 microseconds, and imports take 0.4 s. Each reference is a row of the `_metadata`, of the
 # former manifest, of the listing and of the plan at the same time: 1 KiB in all, with its paths.
-SIZES = (Size(200_000, 200, 3.0, 400, 3.0), Size(1_000_000, 1_000, 15.0, 1400, 15.0))
+SIZES = (Size(200_000, 200, 3.5, 450, 3.0), Size(1_000_000, 1_000, 15.0, 1400, 15.0))
 
 
 class _Linking(InlineRunner):

@@ -34,12 +34,12 @@ CARRIED = Measured(0.88, _LINK, "9.8 (88 %)")  # of a link, by eight plain conne
 MEMORY = Measured(160 * MIB, "Fleets", "at most 160 MiB")  # of a service of ten jobs on HDFS
 # of 1,000 jobs
 MEMORY_OF_JOBS = Measured(111 * MIB, "Fleets", "| `fleet --runner inline` | 6.8 | 6.8 | 111 |")
-SMALL = Measured(398 * MIB, _ROUND, "| 200,000 | 200 | sync | 3.06 | 398 |")
-LARGE = Measured(1208 * MIB, _ROUND, "| 1,000,000 | 1,000 | sync | 13.60 | 1208 |")
-CALLS = Measured(61, _HDFS, "at most 40 calls at the target | 61, 6")  # a sync of one file
+SMALL = Measured(405 * MIB, _ROUND, "| 200,000 | 200 | sync | 3.20 | 405 |")
+LARGE = Measured(1256 * MIB, _ROUND, "| 1,000,000 | 1,000 | sync | 14.82 | 1256 |")
+CALLS = Measured(47, _HDFS, "at most 40 calls at the target | 47")  # a sync of one file
 CALLS_OF_FILE = Measured(4.9, _HDFS, "| cpreplicate inline | 6.17 | 1.0 / 4.9 |")
 STATUS = Measured(1.8 / 1000, "Status", "| `status TARGET_ROOT` | 1.8 |")  # seconds a replica
-PROMOTE = Measured(82 / 1000, "Handing 1,000 jobs over", "| `promote --all` | 82 | 25 |")
+PROMOTE = Measured(25 / 1000, "Handing 1,000 jobs over", "| `promote --all` | 25 | 27 |")
 MEASURED = (
     CHECKPOINTS,
     BYTES,

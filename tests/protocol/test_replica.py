@@ -39,7 +39,7 @@ def counting(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("others", "verbs"), [(10, ["list"]), (10_000, ["stat", "stat", "stat"])], ids=["few", "many"]
+    ("others", "verbs"), [(5, ["list"]), (10_000, ["stat", "stat", "stat"])], ids=["few", "many"]
 )
 def test_files_among_many_are_asked_for_one_by_one(counting, others, verbs):
     replica, storage = counting

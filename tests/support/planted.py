@@ -304,8 +304,8 @@ BUGS = (
         (
             f"{_SYNC}.commit",
             "_changed_paths",
-            "if action.target not in plan.packed",
-            "if False",
+            "without(targets(plan.copies), texts(plan.packed))",
+            "texts(())",
         ),
         by="history, shared",
     ),
