@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 
@@ -72,9 +73,11 @@ class Committing:
             with suppress(OSError):
                 change.complete_journal()
 
+        context = copy_context()  # not that of the put: its end would end what is asked
+
         def check() -> None:
             change.lease.check(change.lease.counts)
-            appearing()
+            context.run(appearing)
 
         commit.publish(check, pending)
         change.notify(f"committed {work.replica.uri_of(work.plan.checkpoint)}")
@@ -153,6 +156,7 @@ class _EarlyManifest:
 
     def __init__(self, work: Work, digest: Digest) -> None:
         self._work, self._digest = work, digest
+        self._context = copy_context()  # not that of the put: its end would end what is asked
         self._targets = {work.replica.uri_of(row.target) for row in work.plan.copies}
         self._lock, self._read = threading.Lock(), dict[str, Checksum]()
         self._listed: dict[str, Checksum] | None = None
@@ -173,7 +177,7 @@ class _EarlyManifest:
         return self._listed is not None and self._listed == copied
 
     def _content(self, read: Mapping[str, Checksum]) -> list[bytes]:
-        self._work.change.lease.ask()  # what is written next needs it
+        self._context.run(self._work.change.lease.ask)  # what is written next needs it
         plan = self._work.plan
         outcomes = {uri: Outcome(uri, *checksum, 0.0) for uri, checksum in read.items()}
         executed = Executed(plan, plan.members, outcomes)
