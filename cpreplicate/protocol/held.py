@@ -22,6 +22,7 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side, Storage
 from cpreplicate.storage.base import TEMPORARY, Content
 from cpreplicate.storage.statuses import Listing
+from cpreplicate.storage.wrappers.ahead import drop_answers
 from cpreplicate.storage.wrappers.checked import Checked
 
 
@@ -99,7 +100,14 @@ class HeldReplica(Replica):
         The removal is durable. Returns False if the file was not there. `keeps_aside`: the caller
         calls `remove_withdrawn`, beside its other deletes.
         """
-        return self.storage.withdraw(self.uri_of(path), self.lease.aside, self.check, keeps_aside)
+        try:
+            return self.storage.withdraw(
+                self.uri_of(path), self.lease.aside, self.check, keeps_aside
+            )
+        except OSError:
+            drop_answers()
+            self.lease.check()  # a fence of another run is in the way, perhaps
+            raise
 
     def remove_withdrawn(self) -> None:
         """Remove what was withdrawn. If that fails, it is a temporary file of a former run."""

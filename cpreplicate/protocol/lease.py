@@ -191,7 +191,11 @@ class Lease:
 
     def _read_again(self) -> None:
         began, self._asked = self._asked or Instant.now(), None
-        self.token.check(self._side)
+        try:
+            self.token.check(self._side)
+        except CpreplicateError:
+            self._checked = None  # an earlier check counts no more
+            raise
         self._checked = began  # or later, if what was asked ahead did not count any more
 
     def ask(self, seconds: float = 0.0) -> None:
@@ -223,6 +227,7 @@ class Lease:
         """
         self.go_on()
         if self._may_be_there:
+            self._checked = None  # the end of the lease asks again: this may be an earlier answer
             with suppress(OSError):
                 self.token.check(self._side)
 
@@ -294,7 +299,8 @@ class Lease:
         return json_files.parse(json_files.read(self._storage, self._uri))
 
     def _is_own(self) -> bool:
-        return self._is_just_checked(self.counts) or _token_of(self._holder()) == self._secret
+        is_known = self._loss is None and self._is_just_checked(self.counts)
+        return is_known or _token_of(self._holder()) == self._secret
 
     def _take_over_stale(self) -> bool:
         data = json_files.read(self._storage, self._uri)
