@@ -191,6 +191,8 @@ def _read_state(replica: Replica, former: State | None, is_brief: bool) -> State
     children = replica.children()
     has_own = any(child.name == OWN and not child.is_link for child in children)
     own = replica.own_files() if has_own else {}
+    if former is not None:
+        _drop_other_answers(former, own)
     directory = _Directory(children, own, has_own)
     brief = None
     if is_brief and point_summary.NAME in own:
@@ -416,12 +418,15 @@ class _Known:
         return taken.modified - (json_files.now() - self._former.began)
 
 
-def is_same_own(name: str, former: State, state: State) -> bool:
-    """Return whether a file in `.cpreplicate/` is as it was before the lease was taken.
+def _drop_other_answers(former: State, own: Mapping[str, FileStatus]) -> None:
+    """Drop what was answered before the lease, unless it would be answered so under the lease.
 
-    `state` is an examination under the lease.
+    That is the manifest of the newest checkpoint. `own` was listed under the lease.
     """
-    return _Known(former, state.own, {}).is_same_own(name)
+    known = _Known(former, own, {})
+    names = (f"{each.name}{manifest.SUFFIX}" for each in former.committed[:1])
+    if any(name in own and not known.is_same_own(name) for name in names):
+        ahead.drop_answers()
 
 
 def links(replica: Replica) -> list[str]:

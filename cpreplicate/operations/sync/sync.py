@@ -39,7 +39,7 @@ from cpreplicate.operations.sync.report import (
     report_of,
 )
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.operations.sync.source.foreseen import foreseen, refuse_other_answers
+from cpreplicate.operations.sync.source.foreseen import foreseen
 from cpreplicate.operations.sync.source.lacking import refuse_incomplete
 from cpreplicate.operations.sync.source.newer import Following
 from cpreplicate.operations.sync.source.state import (
@@ -320,9 +320,7 @@ def _checked_again(source_state: SourceState, former: State, replica: HeldReplic
         marker = read_marker(replica.side, replica.root)
         if marker is not None and not claims(marker, source_state.name):
             raise _NameTaken
-    state = examined(source_state, replica, former)
-    refuse_other_answers(former, state)
-    return state
+    return examined(source_state, replica, former)
 
 
 def _ask_again(source_state: SourceState, former: State, replica: HeldReplica) -> None:

@@ -12,11 +12,11 @@ import numpy as np
 
 from cpreplicate.core.path_columns import rows_of
 from cpreplicate.operations.sync.source.state import SourceState, search
-from cpreplicate.protocol import manifest, replica_state
+from cpreplicate.protocol import manifest
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.storage.transfer import copying_read
-from cpreplicate.storage.wrappers.ahead import ReadAhead, drop_answers
+from cpreplicate.storage.wrappers.ahead import ReadAhead
 
 _MOST_FILES = 8  # that are read before their copies begin
 _MOST_BYTES = 1 << 20  # of each
@@ -35,14 +35,6 @@ def foreseen(source_state: SourceState, replica: Replica, former: State) -> Iter
             yield
     finally:
         files.drop()
-
-
-def refuse_other_answers(former: State, state: State) -> None:
-    """Drop what was answered before the lease, unless it would be answered so under the lease."""
-    for each in former.committed[:1]:
-        name = f"{each.name}{manifest.SUFFIX}"
-        if name in state.own and not replica_state.is_same_own(name, former, state):
-            drop_answers()
 
 
 def _ask_files(source_state: SourceState, former: State, files: ReadAhead) -> None:
