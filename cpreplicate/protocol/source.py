@@ -303,6 +303,9 @@ def read_metadata(checkpoint: str, side: Side) -> MetadataFile:
     metadata_uri = uri.join(checkpoint, METADATA)
     storage = side.storage(metadata_uri)
     try:
+        with suppress(FileNotFoundError):
+            return _read(storage, checkpoint, metadata_uri, side)
+        # What was asked ahead may have been answered before the file was there, and `stat` later.
         return _read(storage, checkpoint, metadata_uri, side)
     except FileNotFoundError as error:
         raise NotThere(
