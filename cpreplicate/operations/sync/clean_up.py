@@ -64,7 +64,8 @@ def clean_up(work: Work, executed: Executed, listed: Manifest, abandoned: Abando
         lambda: ended.append(_unrecorded(work, gone)),
         lambda: ended.append(_end_journal(work, listed, left)),
     )
-    return next((each for each in ended if each.warnings), CleanedUp())
+    warnings = tuple(warning for each in ended for warning in each.warnings)
+    return CleanedUp(warnings=warnings, is_lease_lost=any(each.is_lease_lost for each in ended))
 
 
 def _unneeded(work: Work, files: Sequence[str], is_proven: bool = False) -> list[str]:
@@ -158,7 +159,7 @@ def _guarded(call: Callable[[], CleanedUp], work: Work) -> CleanedUp:
 def ask_to_withdraw(work: Work) -> None:
     """Begin what is asked before old checkpoints are withdrawn."""
     if work.plan.dropped or work.plan.deletes:
-        work.replica.storage.ask("list", work.replica.root)
+        work.replica.storage.ask("list", work.replica.root, seconds=JUST_CHECKED)
     for name in work.plan.dropped[:ASKED]:
         publication.ask_to_withdraw(work.replica, name, work.change.state.dated(name))
 
