@@ -7,15 +7,17 @@ import json
 import shutil
 import threading
 from dataclasses import replace
+from typing import BinaryIO
 
 import pytest
 
 from cpreplicate.core import clock
-from cpreplicate.errors import CpreplicateError
+from cpreplicate.errors import CpreplicateError, LeaseHeld
+from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.verify.verify import ALL, verify
-from cpreplicate.protocol import lease, manifest
+from cpreplicate.protocol import lease, manifest, replica
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, Transient
 from cpreplicate.storage.wrappers.retry import Pauses, Retrying
@@ -197,9 +199,12 @@ def test_a_copy_that_is_made_twice_is_recorded_as_it_is_there(staged, tmp_path):
     assert listed.entries["shared/new"].crc32c is not None
 
 
+@pytest.mark.parametrize("is_read_for", ["ledger", "metadata"])
 def test_a_manifest_that_another_run_wrote_before_the_lease_is_the_one_that_counts(
-    staged, tmp_path
+    staged, tmp_path, monkeypatch, is_read_for
 ):
+    if is_read_for == "metadata":  # a large one is not decoded if it has a manifest
+        monkeypatch.setattr(replica, "_MANIFEST_WORTH", 0)
     shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
     far, plain = FarHdfs(tmp_path), FarHdfs(tmp_path)
     before = manifest.read(plain, REPLICA, "chk-1")
@@ -283,3 +288,75 @@ def test_a_manifest_that_a_run_which_died_left_alone_goes_with_the_next_commit(s
         assert replicate().committed
     names = {path.name for path in own.iterdir()}
     assert names == {"replica.json", "chk-2.json", "chk-2.parquet"}
+
+
+def test_an_answer_that_is_slow_outlasts_the_put_amid_which_it_was_asked(staged, tmp_path):
+    shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
+    far, looks, committed = FarHdfs(tmp_path), list[str](), threading.Event()
+
+    def hook(name: str, uri: str) -> None:
+        if (name, uri) == ("getListing", REPLICA):
+            looks.append(uri)
+            if len(looks) == 3:  # before the withdrawals
+                assert committed.wait(10)
+                raise Transient(errno.EIO, "try again", uri)
+
+    def committing(_report: Report) -> None:
+        committed.set()
+
+    far.hook = hook
+    execution = ExecutionOptions(runner="inline")
+    request = SyncRequest(f"{SOURCE}/{JOB}", TARGET, sides=Sides(), execution=execution)
+    with serving("hdfs", Retrying(far, 60.0, Pauses(0.0, 0.0))):
+        report = sync(request, silent, committed=committing)
+    assert report.committed
+    assert not report.warnings
+    assert not (tmp_path / "b/target" / JOB / "chk-1").exists()
+
+
+@pytest.mark.parametrize("fails", ["a copy", "the clean-up"])
+def test_a_run_that_finds_its_lease_lost_leaves_that_of_the_other_run(staged, tmp_path, fails):
+    shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
+    far, held = FarHdfs(tmp_path), tmp_path / "b/target" / JOB / ".cpreplicate/lease"
+    place = {"a copy": f"{REPLICA}/shared/new", "the clean-up": f"{OWN}/.cpreplicate-tmp-withdrawn"}
+
+    def hook(name: str, uri: str) -> None:
+        if name == "rename2" and uri.startswith(place[fails]):
+            held.write_text(json.dumps({**json.loads(held.read_text()), "token": "another"}))
+            raise OSError(errno.EIO, "fails", uri)
+
+    far.hook = hook
+    with serving("hdfs", Retrying(far, 60.0)):
+        if fails == "a copy":
+            with pytest.raises(LeaseHeld):
+                replicate()
+        else:
+            replicate()
+    assert "another" in held.read_text()
+
+
+def test_a_checkpoint_that_completes_between_two_questions_is_not_taken_for_subsumed(
+    staged, tmp_path
+):
+    shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
+    far, place = FarHdfs(tmp_path), f"{SOURCE}/{JOB}/chk-2/_metadata"
+    path = tmp_path / "a/source" / JOB / "chk-2/_metadata"
+    content, read = path.read_bytes(), threading.Event()
+    path.unlink()
+
+    def hook(name: str, uri: str) -> None:
+        if (name, uri) == ("getFileInfo", place) and not path.exists():
+            assert read.wait(10)
+            path.write_bytes(content)
+
+    def opened(uri: str) -> BinaryIO:
+        try:
+            return FarHdfs.open(far, uri)
+        finally:
+            if uri == place:
+                read.set()
+
+    far.hook, far.open = hook, opened  # type: ignore[method-assign]
+    with serving("hdfs", Retrying(far, 60.0)):
+        assert replicate().committed
+        assert verified().checkpoint_id == 2
