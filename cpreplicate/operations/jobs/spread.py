@@ -11,7 +11,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -121,7 +121,11 @@ def make_all(
     orders = [_order(label, request) for label, request in asked]
 
     def done(index: int, result: Made) -> None:
-        made(index, _seen_here(result, sides.target))
+        try:
+            result = _seen_here(result, sides.target)
+        except Exception as error:  # noqa: BLE001  # it concerns this job only, and would be lost
+            result = result._replace(report=None, error=error)
+        made(index, result)
 
     def failed(index: int, error: Exception) -> None:
         made(index, Made(error=error))
@@ -140,9 +144,10 @@ def _present(target_root: str) -> tuple[str, int] | None:
     if not target_root.startswith("file:"):
         return None
     path = Path(uri.local_path(target_root))
-    while not path.exists():
-        path = path.parent
-    return str(path), path.stat().st_ino
+    for place in (path, *path.parents):
+        with suppress(OSError):  # not there, or not for the driver to see
+            return str(place), place.stat().st_ino
+    return None
 
 
 def _seen_here(made: Made, side: Side) -> Made:
@@ -259,7 +264,10 @@ class SpreadSyncs:
             is_first = not self._asked
             self._asked.append(asked)
         if is_first:
-            in_thread(self._begin, "spread")
+            try:
+                in_thread(self._begin, "spread")
+            except Exception as error:  # noqa: BLE001  # no thread is left: nobody would answer
+                _answer(error, self._taken())
         made = asked.answer.get()  # once it is cancelled, too
         for line in made.lines:
             notify(line)
@@ -271,11 +279,19 @@ class SpreadSyncs:
     def _begin(self) -> None:
         """Begin a job of Spark for each level, of what was asked for since a moment."""
         time.sleep(_GATHER)
-        with self._lock:
-            asked, self._asked = self._asked, []
+        asked = self._taken()
         for level in sorted({each.level for each in asked}):
             of_level = [each for each in asked if each.level == level]
-            in_thread(partial(self._make, of_level), "spread")
+            try:
+                in_thread(partial(self._make, of_level), "spread")
+            except Exception as error:  # noqa: BLE001  # as above
+                _answer(error, of_level)
+
+    def _taken(self) -> list[_Asked]:
+        """Return what is asked for, once."""
+        with self._lock:
+            asked, self._asked = self._asked, []
+        return asked
 
     def _make(self, asked: Sequence[_Asked]) -> None:
         answered: set[int] = set()

@@ -5,6 +5,7 @@ import pickle
 import shutil
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 from cpreplicate import errors
 from cpreplicate.cli.commands.replication import cli
 from cpreplicate.errors import LeaseHeld, NotThere, TargetGone, UsageError
-from cpreplicate.operations.jobs import fleet
+from cpreplicate.operations.jobs import fleet, spread
 from cpreplicate.operations.jobs.fleet import FleetSettings, replicate_fleet
 from cpreplicate.operations.jobs.job import Job
 from cpreplicate.operations.jobs.spread import SpreadSyncs, make_all
@@ -21,6 +22,7 @@ from cpreplicate.protocol.lease import acquire
 from cpreplicate.runners import ExecutionOptions, InlineRunner, NeedsSpark, RunnerStopped
 from cpreplicate.storage import Side, Sides
 from tests.support import checker, jobs
+from tests.support.waiting import PATIENCE
 
 SPARK = ExecutionOptions(runner="spark")
 FILES = {f"shared/{number}": 1000 + number for number in range(3)}
@@ -212,6 +214,37 @@ def test_a_replica_that_the_driver_does_not_see_is_no_success(tmp_path):
     assert "which does not see" in str(made.error)
 
 
+def denied(*_):
+    raise PermissionError(13, "Permission denied")
+
+
+@pytest.mark.usefixtures("executors")
+def test_a_replica_that_the_driver_may_not_look_at_fails_alone(tmp_path, monkeypatch):
+    """What `done` raises would go to the executor: nobody would know what came of the job."""
+    for name in ("a", "b"):
+        write(tmp_path, name)
+    look = spread._seen_here
+    monkeypatch.setattr(
+        spread,
+        "_seen_here",
+        lambda made, side: (denied if id_of("a") in made.report.plan.replica else look)(made, side),
+    )
+    report = run([job(tmp_path, name) for name in ("a", "b")])
+    assert outcomes(report) == {"a": ("failed", 1), "b": ("replicated", 0)}
+
+
+def test_a_target_that_the_driver_may_not_look_at_is_known_by_the_directory_above_it(
+    tmp_path, monkeypatch
+):
+    hidden, stat = tmp_path / "hidden" / "dcB", Path.stat
+
+    def seen(path, **words):
+        return denied() if path.is_relative_to(tmp_path / "hidden") else stat(path, **words)
+
+    monkeypatch.setattr(Path, "stat", seen)
+    assert spread._present(f"file:{hidden}") == (str(tmp_path), stat(tmp_path).st_ino)
+
+
 def test_without_spark_there_is_nothing_to_spread_jobs_to(tmp_path):
     write(tmp_path, "a")
     settings = FleetSettings(spread="jobs")
@@ -272,6 +305,28 @@ def test_a_failure_of_a_sync_reaches_the_thread_of_its_job_and_one_of_spark_all_
 
     with pytest.raises(RunnerStopped):
         SpreadSyncs(stopped).make("a", request, print, 0)
+
+
+def test_a_service_without_a_thread_left_fails_the_job_and_makes_the_next_one(
+    tmp_path, monkeypatch
+):
+    write(tmp_path, "a")
+    syncs, request = service_of(Executors()), job(tmp_path, "a").request
+
+    def no_thread(*_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(spread, "in_thread", no_thread)
+        with pytest.raises(RuntimeError):
+            syncs.make("a", request, print, 0)
+    reports = []
+    asking = threading.Thread(
+        target=lambda: reports.append(syncs.make("a", request, print, 0)), daemon=True
+    )
+    asking.start()
+    asking.join(PATIENCE)
+    assert [report.committed for report in reports] == [True]
 
 
 @pytest.mark.parametrize(
