@@ -142,12 +142,16 @@ class CallReports:
             begun = frozenset(task.begun - task.known - given_up)
             return Before(frozenset(task.known), begun, given_up)
 
-    def _begin(self, key: str, index: int, is_alone: bool) -> None:
+    def _begin(self, key: str, index: int, is_alone: bool) -> bool:
+        """Record that a call begins. Return whether another attempt, which may go on, began it."""
         self.heard = time.monotonic()
         with self._lock:
             task = self._expected.get(key)
-            if task is not None:
-                (task.alone if is_alone else task.begun).add(index)
+            if task is None:
+                return False
+            was_begun = index in task.begun or index in task.alone
+            (task.alone if is_alone else task.begun).add(index)
+            return was_begun
 
     def _is_stopped(self, key: str) -> bool:
         self.heard = time.monotonic()
@@ -165,7 +169,7 @@ class CallTask(Generic[In, Out]):
     """The function that makes the calls of one task on an executor, and returns what is not
     reported.
 
-    `function` gets an item, and whether an earlier attempt may have begun with it: that may go on
+    `function` gets an item, and whether another attempt may have begun with it: that may go on
     where the driver does not see it. `is_limited`: calls need the driver's rate limiter.
     """
 
@@ -203,9 +207,9 @@ class CallTask(Generic[In, Out]):
 
         def call(index: int, is_alone: bool = False) -> tuple[int, Out] | None:
             driver.go_on()
-            driver.begin_call(index, is_alone)
+            was_begun = driver.begin_call(index, is_alone)
             with cancellable(driver.go_on):
-                return driver.report(index, self._function(items[index], is_again))
+                return driver.report(index, self._function(items[index], is_again or was_begun))
 
         with ThreadPoolExecutor(AT_ONCE, "call") as pool:
             reported += list(pool.map(call, fresh))
@@ -247,11 +251,12 @@ class _Driver:
         if self._is_stopped:
             raise RunnerStopped
 
-    def begin_call(self, index: int, is_alone: bool) -> None:
-        """Report that a call begins."""
+    def begin_call(self, index: int, is_alone: bool) -> bool:
+        """Report that a call begins. Return whether another attempt is known to have begun it."""
         if self.client is not None:
             with suppress(Transient):
-                self.client.call("call", self._key, index, is_alone)
+                return bool(self.client.call("call", self._key, index, is_alone))
+        return False
 
     def report(self, index: int, result: Any) -> tuple[int, Any] | None:
         """Report what a call returned. Return it if that is not possible."""

@@ -99,6 +99,23 @@ def test_a_call_whose_worker_died_while_it_was_alone_is_not_made_again(driver):
     assert sorted(known) == [(0, 0), (1, Lost()), (2, 2)]
 
 
+def test_who_makes_a_call_that_another_attempt_began_knows_it(driver):
+    """It holds the lease: the first attempt goes on where its driver took it for dead."""
+    _, address, known = driver
+    other = RpcClient(address)
+    other.call("calls", KEY, 1)
+    other.call("call", KEY, 2, False)
+
+    class Slow(CallTask):
+        """The first attempt, which began before the other one."""
+
+        def _called(self, items, before, is_again, driver):
+            return super()._called(items, before._replace(begun=frozenset()), is_again, driver)
+
+    Slow(lambda _item, is_again: is_again, address, NEEDS, False)((KEY, items(3)))
+    assert sorted(known) == [(0, False), (1, False), (2, True)]
+
+
 def test_a_call_that_two_attempts_make_is_passed_on_once(driver):
     reports, _, known = driver
     reports.report(KEY, 0, "first")
