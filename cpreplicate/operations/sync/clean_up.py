@@ -17,7 +17,14 @@ from cpreplicate.core.memory import return_after
 from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_columns import chosen, texts, without
 from cpreplicate.core.sizes import counted
-from cpreplicate.errors import LeaseHeld, Refused, TargetGone, described
+from cpreplicate.errors import (
+    Cancelled,
+    CpreplicateError,
+    LeaseHeld,
+    Refused,
+    TargetGone,
+    described,
+)
 from cpreplicate.operations.change.change import orphaned
 from cpreplicate.operations.sync.copy import Executed
 from cpreplicate.operations.sync.plan.work import Work
@@ -153,6 +160,11 @@ def _guarded(call: Callable[[], CleanedUp], work: Work) -> CleanedUp:
         return CleanedUp(warnings=(f"{described(error)}. {why}",))
     except OSError as error:
         why = "The old checkpoints were left as they are. Fix that: the next run deletes them"
+        return CleanedUp(warnings=(f"{described(error)}. {why}",))
+    except Cancelled:
+        raise
+    except CpreplicateError as error:  # as of a session of Spark that does not start
+        why = f"{committed}. Files that were to be deleted are left to `sweep`"
         return CleanedUp(warnings=(f"{described(error)}. {why}",))
 
 

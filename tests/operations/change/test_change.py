@@ -8,7 +8,7 @@ import pytest
 from cpreplicate.core import uri
 from cpreplicate.core.placement import OWN
 from cpreplicate.core.plan import Cap
-from cpreplicate.errors import CpreplicateError, LeaseHeld, TooManyDeletes
+from cpreplicate.errors import CpreplicateError, LeaseHeld, TooManyDeletes, UsageError
 from cpreplicate.operations.change import change
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.report import Report
@@ -181,20 +181,32 @@ def test_a_run_whose_executors_do_not_answer_while_they_delete_leaves_its_lease_
 
 
 class LostAtDeletes(RunnerWrapper):
-    """Executors that answer no more once they are to delete."""
+    """Executors that answer no more, or do not start, once they are to delete."""
+
+    def __init__(self, runner, error):
+        super().__init__(runner)
+        self._error = error
 
     def run(self, actions, level=0, done=None):
         if any(isinstance(action, Delete) for action in actions):
-            raise EngineLost(errno.ETIMEDOUT, "no executor answers", "spark://h:7077")
+            raise self._error
         return super().run(actions, level, done)
 
 
-def test_deletes_whose_executors_do_not_answer_are_a_warning_of_a_sync(tmp_path):
+@pytest.mark.parametrize(
+    "error",
+    [
+        EngineLost(errno.ETIMEDOUT, "no executor answers", "spark://h:7077"),
+        CpreplicateError("Spark did not start: no executor answers"),
+        UsageError("Spark starts no task: no executor answers"),
+    ],
+)
+def test_deletes_whose_executors_do_not_answer_are_a_warning_of_a_sync(tmp_path, error):
     replica = synced(tmp_path, {1: FILES})
     write_checkpoint(tmp_path / "dcA", 2, NEXT)
     request = SyncRequest(f"file:{tmp_path}/dcA/{JOB}/chk-2", f"file:{tmp_path}/dcB")
-    report = sync.sync(request, lambda _line: None, LostAtDeletes(InlineRunner(Sides())))
+    report = sync.sync(request, lambda _line: None, LostAtDeletes(InlineRunner(Sides()), error))
     assert report.committed
     [warning] = report.warnings
-    assert "spark://h:7077: no executor answers. chk-2 was committed before that" in warning
+    assert "no executor answers. chk-2 was committed before that" in warning
     assert all((replica / path).exists() for path in FILES)
