@@ -19,6 +19,7 @@ from cpreplicate.runners.options import (
     COPIES_IN_DRIVER,
     DEFAULT_MASTER,
     ExecutionOptions,
+    copies_in_driver,
     is_submitted,
 )
 from cpreplicate.storage import Sides
@@ -176,7 +177,7 @@ def _can_start() -> bool:
 def _works_early(execution: ExecutionOptions) -> bool:
     """Return whether this process works, too, while the executors of a cluster start."""
     is_cluster = not (execution.spark_master() or DEFAULT_MASTER).startswith("local")
-    return is_cluster and (execution.property(COPIES_IN_DRIVER) or "true").lower() != "false"
+    return copies_in_driver(execution.property(COPIES_IN_DRIVER)) and is_cluster
 
 
 def _speedup(master: str, execution: ExecutionOptions) -> float:

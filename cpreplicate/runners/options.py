@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from cpreplicate.errors import UsageError
 from cpreplicate.runners.progress import ShowProgress
 
 # local[*] never retries a task; the second number is how often a task may be tried
@@ -41,6 +42,15 @@ class ExecutionOptions:
 
 
 COPIES_IN_DRIVER = "spark.cpreplicate.driverCopies"  # while executors start; `true` by default
+
+
+def copies_in_driver(word: str | None) -> bool:
+    """Return whether the driver copies meanwhile. Raises `UsageError` for what is no such value."""
+    values = {"": True, "true": True, "false": False}
+    try:
+        return values[(word or "").lower()]
+    except KeyError:
+        raise UsageError(f"{COPIES_IN_DRIVER}={word} is neither true nor false") from None
 
 
 def is_submitted() -> bool:

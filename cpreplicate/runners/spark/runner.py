@@ -29,7 +29,7 @@ from cpreplicate.runners.batch import perform
 from cpreplicate.runners.batching import BATCH_BYTES, batches
 from cpreplicate.runners.copy_rows import places_of, sizes_of
 from cpreplicate.runners.early import EarlyWork, worth_it
-from cpreplicate.runners.options import COPIES_IN_DRIVER, ExecutionOptions
+from cpreplicate.runners.options import COPIES_IN_DRIVER, ExecutionOptions, copies_in_driver
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.ranges import Splitting, joining
 from cpreplicate.runners.spark import executors, failures, session
@@ -112,7 +112,7 @@ class SparkRunner:
         self._working_early = threading.Lock()  # one run at a time does
         self._start_beside: SideCall[_Started] | None = None
         self._is_ready = False
-        self._is_closed = self._is_shown = False
+        self._is_closed = self._is_shown = self._is_starting_own = False
         self._numbers = itertools.count()
         self._groups: set[str] = set()
         self._is_cancelled = False
@@ -146,8 +146,8 @@ class SparkRunner:
             return
         try:
             is_own = self._start_beside is not None or session.existing() is None
-            word = session.given(self._execution, COPIES_IN_DRIVER) or "true"
-            yield is_own and not self._is_ready and word.lower() != "false"
+            is_wanted = copies_in_driver(session.given(self._execution, COPIES_IN_DRIVER))
+            yield is_own and not self._is_ready and is_wanted
         finally:
             self._working_early.release()
 
@@ -166,6 +166,8 @@ class SparkRunner:
                 started = starting.result()
             except BaseException:
                 self._start_beside = None
+                if early.has_done_all():
+                    return early.outcomes
                 raise
             self._is_ready = True
             left = early.hand_over()
@@ -185,11 +187,15 @@ class SparkRunner:
             raise RunnerStopped
 
     def _started_beside(self, level: int, places: Iterable[str]) -> SideCall[_Started]:
-        """Begin to start the session in another thread, unless that was begun."""
-        if self._start_beside is None:
+        """Begin to start the session in another thread, unless that was begun.
+
+        A start that failed when nobody needed it is no reason for the run of later.
+        """
+        begun = self._start_beside
+        if begun is None or (begun.has_ended and self._started is None):
             ready = partial(self._ready, level, self._needs(places))
-            self._start_beside = in_thread(ready, "spark-start")
-        return self._start_beside
+            begun = self._start_beside = in_thread(ready, "spark-start")
+        return begun
 
     def _ready(self, level: int, needs: executors.Needs) -> _Started:
         """Return the session once one of its executors has run a task, or cannot."""
@@ -344,6 +350,8 @@ class SparkRunner:
         if self._started is not None:
             for group in list(self._groups):
                 _cancel(self._started.context, group)
+        elif self._is_starting_own:
+            in_thread(session.end_jvm, "cancel")  # nothing else ends a start of Spark
 
     @property
     def is_starting(self) -> bool:
@@ -494,14 +502,32 @@ class SparkRunner:
                 self._groups.discard(group)
 
     def _session(self) -> _Started:
-        """Return the session of Spark, which the first call starts."""
-        with self._starting:
+        """Return the session of Spark, which the first call starts.
+
+        What ends the work of this thread ends its wait for another one that starts it.
+        """
+        while not self._starting.acquire(timeout=_LOOK):
+            self._go_on()
+        try:
             if self._started is None:
-                try:
-                    self._started = self._start()
-                except session.LOST as error:  # as where no executor can be started at all
-                    raise session.not_started(error, self._execution) from error
+                self._started = self._start_unless_cancelled()
             return self._started
+        finally:
+            self._starting.release()
+
+    def _start_unless_cancelled(self) -> _Started:
+        self._is_starting_own = session.existing() is None
+        try:
+            with cancellation.cancellable(self._refuse_if_over):
+                return self._start()
+        except (*session.LOST, CpreplicateError) as error:
+            if self._is_cancelled:  # which ended the JVM
+                raise RunnerStopped from error
+            if isinstance(error, session.LOST):  # as where no executor can be started at all
+                raise session.not_started(error, self._execution) from error
+            raise
+        finally:
+            self._is_starting_own = False
 
     def _start(self) -> _Started:
         """Start the session, the server that executors report to, and the watch of the engine."""

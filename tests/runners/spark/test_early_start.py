@@ -7,11 +7,13 @@ import socket
 import pytest
 from pyspark import SparkContext
 
+from cpreplicate.errors import UsageError
 from cpreplicate.runners import Copy, Delete, ExecutionOptions
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.runners.tasks import EngineLost, RunnerStopped
 from cpreplicate.storage import Sides
 from cpreplicate.storage.base import RANGE
+from tests.support import jobs
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import started
 from tests.support.ports import free_port
@@ -72,6 +74,19 @@ def test_the_driver_copies_nothing_where_that_is_not_wanted(copies, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+def test_a_start_that_failed_while_nobody_needed_it_does_not_fail_a_later_run(copies):
+    with runner(timeout=1.0) as spark:
+        for each in copies[:3]:
+            assert [outcome.error for outcome in spark.run([each])] == [None]
+            wait_until(lambda: not spark.is_starting, "the end of the start")
+
+
+def test_what_is_neither_true_nor_false_is_refused(copies):
+    conf = (("spark.cpreplicate.driverCopies", "no"),)
+    with runner(conf, 1.0) as spark, pytest.raises(UsageError, match="neither true nor false"):
+        spark.run(copies)
+
+
 @pytest.fixture
 def silent_master():
     """The URL of a master that accepts connections, and answers no registration."""
@@ -104,3 +119,24 @@ def test_a_command_ends_by_a_signal_while_its_session_starts_and_leaves_nothing(
         wait_until(lambda: not sync.processes("java"), "the end of the JVM")
         assert "Traceback" not in sync.messages()
     assert not (tmp_path / "dcB" / JOB / ".cpreplicate" / "lease").exists()
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("spread", ["files", "jobs"])
+def test_a_service_ends_by_itself_while_its_session_starts_and_leaves_no_lease(
+    tmp_path, silent_master, monkeypatch, spread
+):
+    """A run that waits for another one's start, and a start that is not beside a run, end too."""
+    for number in range(3):
+        monkeypatch.setattr(jobs, "JOB", f"{number:031x}e")
+        write_checkpoint(tmp_path / "dcA", 1, {"shared/a": 100_000})
+    file = tmp_path / "jobs.toml"
+    file.write_text(f'[[root]]\nsource = "{tmp_path}/dcA"\ntarget = "{tmp_path}/dcB"\n')
+    words = ("--every", "1s", "--grace", "20s", "--runner", "spark", "--master", silent_master)
+    with started("fleet", file, *words, "--spread", spread) as service:
+        wait_until(lambda: service.processes("SparkSubmit"), "the JVM's start")
+        os.kill(service.pid, signal.SIGTERM)
+        assert service.ended() == 143, service.messages()
+        assert "ended without waiting" not in service.messages()
+        wait_until(lambda: not service.processes("java"), "the end of the JVM")
+    assert not list((tmp_path / "dcB").glob("*/.cpreplicate/lease"))
