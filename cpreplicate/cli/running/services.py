@@ -277,7 +277,7 @@ def run_service(
             coverage,
             one,
             spread=workers.helping if workers is not None else lambda own: own,
-            make=_spreading(values.get("spread", "files"), runners),
+            make=_spreading(values.get("spread", "files"), runners, execution),
         )
         notify_service(service)
         keeper = stack.enter_context(
@@ -295,11 +295,11 @@ def run_service(
             raise click.exceptions.Exit(stopped.code) from None
 
 
-def _spreading(spread: Spread, runners: WarmRunners) -> Make | None:
+def _spreading(spread: Spread, runners: WarmRunners, execution: ExecutionOptions) -> Make | None:
     """Return what makes small syncs by executors, None if this process does."""
     from cpreplicate.operations.jobs.spread import SpreadSyncs
 
-    return SpreadSyncs(runners.spark).make if spread == "jobs" else None
+    return SpreadSyncs(runners.spark, execution.streams).make if spread == "jobs" else None
 
 
 def showing_jobs(form: Form) -> Show:

@@ -336,6 +336,7 @@ class _Fleet:
                 lambda number, result: made(chosen[number], result),
                 level,
                 [amounts[each] for each in chosen],
+                self._execution.streams,
             )
 
         levels = sorted({self._level(each) for each in whole})

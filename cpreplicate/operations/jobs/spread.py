@@ -108,8 +108,10 @@ def make_all(
     made: Callable[[int, Made], None],
     level: int = 0,
     expected: Sequence[tuple[int, int]] = (),
+    streams: int | None = None,
 ) -> None:
-    """Make syncs by executors, important ones first; each has a label.
+    """Make syncs by executors, important ones first; each has a label, and copies `streams` files
+    at once.
 
     `made` is called with each result, by any thread. It has the error `NeedsSpark` for one that
     has become large. Raises as `Runner.map` what concerns all of them.
@@ -117,7 +119,6 @@ def make_all(
     if not asked:
         return
     sides = runner.limited(asked[0][1].sides)
-    streams = asked[0][1].execution.streams
     orders = [_order(label, request) for label, request in asked]
 
     def done(index: int, result: Made) -> None:
@@ -248,10 +249,12 @@ class SpreadSyncs:
     """Makes syncs of a service by executors. Those that are asked for at about the same time, and
     are as important, share a job of Spark.
 
-    `spark` provides the runner of the session that the service keeps.
+    `spark` provides the runner of the session that the service keeps. `streams` is as of
+    `make_all`.
     """
 
     spark: Callable[[], AbstractContextManager[SpreadRunner]]
+    streams: int | None = None
     _asked: list[_Asked] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -303,7 +306,7 @@ class SpreadSyncs:
         try:
             with self.spark() as runner:
                 pairs = [(each.label, each.request) for each in asked]
-                make_all(runner, pairs, made, asked[0].level)
+                make_all(runner, pairs, made, asked[0].level, streams=self.streams)
         except Exception as error:  # noqa: BLE001  # the threads of the jobs raise it
             _answer(error, (asked[index] for index in set(range(len(asked))) - answered))
 

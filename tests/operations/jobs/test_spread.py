@@ -35,6 +35,7 @@ class Executors(InlineRunner):
     def __init__(self):
         super().__init__(Sides())
         self.name, self.handed, self.copied, self.levels = "spark", [], [], []
+        self.streams = None
         self.error = None
         self.before = lambda _order: None
 
@@ -47,6 +48,7 @@ class Executors(InlineRunner):
     def spread(self, function, items, done, failed, _places=(), level=0, _expected=()):
         self.levels.append(level)
         function = pickle.loads(pickle.dumps(function))
+        self.streams = function._execution.streams
         for index, item in enumerate(items):
             order = pickle.loads(pickle.dumps(item))
             self.handed.append(order.label)
@@ -170,6 +172,17 @@ def test_a_job_whose_kafka_is_asked_is_made_by_the_driver(tmp_path, executors):
     run([job(tmp_path, "a", kafka_source="127.0.0.1:1")])
     assert executors.handed == []
     assert faults(tmp_path, "a") == []
+
+
+def test_the_streams_of_a_run_are_those_of_each_sync(tmp_path, executors):
+    write(tmp_path, "a")
+    settings, chosen = FleetSettings(spread="jobs"), replace(SPARK, streams=3)
+    replicate_fleet([job(tmp_path, "a")], chosen, Sides(), print, False, settings)
+    assert executors.streams == 3
+    of_service = Executors()
+    syncs = SpreadSyncs(lambda: contextlib.nullcontext(of_service), 5)
+    syncs.make("a", job(tmp_path, "a").request, print, 0)
+    assert of_service.streams == 5
 
 
 def test_what_spark_gave_up_fails_alone(tmp_path, executors):
