@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ from cpreplicate.runners.tasks import (
 from cpreplicate.storage import Sides
 from cpreplicate.storage.base import RANGE
 from cpreplicate.storage.waiting.side_call import in_thread
+
+_log = logging.getLogger(__name__)
 
 # Larger files are split into ranges, by which several executors copy them (`ranges.Splitting`).
 _LARGEST = 2 * RANGE
@@ -158,6 +161,10 @@ class EarlyWork(Watcher):
             try:
                 perform(batch, self._sides, self._streams, SLOTS, self, WRITERS)
             except RunnerStopped:
+                return
+            except (RuntimeError, MemoryError) as error:  # no thread is left here, or no memory
+                _log.debug("executors do what this process cannot: %s", error)
+                self._is_over = True
                 return
 
     def _without(self, rows: set[int]) -> Sequence[Task]:

@@ -93,6 +93,18 @@ def test_what_fails_here_is_left_to_executors_and_nothing_more_is_begun(copies, 
     assert work.outcomes == reported == []
 
 
+def test_what_has_no_thread_here_is_left_to_executors(copies, monkeypatch):
+    def no_thread(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(early, "perform", no_thread)
+    with begun(copies) as work:
+        wait_until(lambda: work.has_ended)
+        assert not work.has_done_all()
+        assert list(work.hand_over()) == copies
+        assert list(work.finish(nothing)) == []
+
+
 def test_large_files_are_left_to_executors_which_copy_ranges_of_them(copies, tmp_path):
     large = copy(tmp_path, "large", 2 * RANGE)
     assert early.worth_it([large]) is False
