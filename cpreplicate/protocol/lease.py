@@ -25,7 +25,7 @@ from cpreplicate.errors import Cancelled, CpreplicateError, LeaseHeld, TargetGon
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.processes import is_alive, own_process
 from cpreplicate.storage import TEMPORARY, Side
-from cpreplicate.storage.waiting.cancellation import cancellable
+from cpreplicate.storage.waiting.cancellation import cancellable, go_on
 
 NAME = "lease"
 PATH = f"{OWN}/{NAME}"  # in the replica
@@ -37,6 +37,7 @@ TOLERATED_SKEW = 30.0  # seconds by which the clocks of two hosts may differ
 _OWN_SECONDS = SECONDS - TOLERATED_SKEW
 _FAR = 10 * SECONDS  # a lease that expires later was written by a clock that is wrong
 _ROOM = 4096  # bytes: a block, and more than a lease has
+_SLICE = 0.5  # seconds between two checks for a cancellation
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds between two attempts to take it
 _WAITING_IS_REPORTED_AFTER = 1.0  # seconds
 
@@ -70,6 +71,15 @@ class LeaseToken(NamedTuple):
             "this run lost its lease and stopped before publishing or deleting: "
             + _refusal(self.uri, holder)
         )
+
+
+def _sleep(seconds: float) -> None:
+    """Pause, unless the work of this thread is cancelled."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        go_on()
+        time.sleep(min(left, _SLICE))
+    go_on()
 
 
 class Lease:
@@ -109,7 +119,7 @@ class Lease:
                 raise LeaseHeld(self._held_by())
             if pause > _WAITING_IS_REPORTED_AFTER > pause / 2:
                 notify(f"waiting {left:.0f} s at most: {self._held_by()}")
-            time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
+            _sleep(min(left, pause * random.uniform(0.5, 1.0)))
             pause = min(2 * pause, _LONGEST_PAUSE)
         self._renewer.start()
 

@@ -19,8 +19,9 @@ import pytest
 from cpreplicate.errors import CopyFailed, LeaseHeld, Refused, TargetGone
 from cpreplicate.protocol import json_files, lease
 from cpreplicate.protocol.processes import own_process
+from cpreplicate.runners import RunnerStopped
 from cpreplicate.storage import Side, Transient
-from cpreplicate.storage.waiting.cancellation import go_on
+from cpreplicate.storage.waiting.cancellation import cancellable, go_on
 from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
@@ -262,6 +263,24 @@ def test_waiting_for_the_lease_ends(replica):
     ):
         pass
     assert time.monotonic() - started >= 0.5
+
+
+def test_what_ends_the_work_of_a_thread_ends_its_wait_for_the_lease(replica):
+    path = leave_behind(replica, host="elsewhere")
+    before, looks = path.read_text(), []
+
+    def check():
+        looks.append(1)
+        if len(looks) > 3:
+            raise RunnerStopped
+
+    with (
+        pytest.raises(RunnerStopped),
+        cancellable(check),
+        lease.acquire(f"file:{replica}", Side(), 10 * PATIENCE),
+    ):
+        pass
+    assert path.read_text() == before
 
 
 @pytest.mark.parametrize("scheme", ["file", "memory"])
