@@ -106,7 +106,7 @@ def test_who_makes_a_call_that_another_attempt_began_knows_it(driver):
     other.call("calls", KEY, 1)
     other.call("call", KEY, 2, False)
 
-    class Slow(CallTask):
+    class Slow(CallTask[int, bool]):
         """The first attempt, which began before the other one."""
 
         def _called(self, items, before, is_again, driver):
