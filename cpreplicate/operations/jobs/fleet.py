@@ -317,12 +317,15 @@ class _Fleet:
         def made(index: int, result: Made) -> None:
             job = self._jobs[index]
             begin_job(job.name)
-            for line in result.lines:
-                named(job.name, self._notify)(line)
-            if isinstance(result.error, NeedsSpark):
-                has_grown.append(index)
-            else:
-                results[index] = _of_made(job, result, self._notify)
+            try:
+                for line in result.lines:
+                    named(job.name, self._notify)(line)
+                if isinstance(result.error, NeedsSpark):
+                    has_grown.append(index)
+                else:
+                    results[index] = _of_made(job, result, self._notify)
+            except Exception as error:  # noqa: BLE001  # it concerns this job only
+                results[index] = _failed(job, error)
 
         def by_driver(chosen: Sequence[int]) -> None:
             done = self._replicated([self._jobs[index] for index in chosen])

@@ -246,6 +246,20 @@ def test_a_replica_that_the_driver_may_not_look_at_fails_alone(tmp_path, monkeyp
     assert outcomes(report) == {"a": ("failed", 1), "b": ("replicated", 0)}
 
 
+@pytest.mark.usefixtures("executors")
+def test_a_line_that_cannot_be_narrated_fails_its_job_alone(tmp_path):
+    for name in ("a", "b"):
+        write(tmp_path, name)
+
+    def narrate(line):
+        if line.startswith("a: "):
+            raise BrokenPipeError(32, "Broken pipe")
+
+    settings, chosen = FleetSettings(spread="jobs"), [job(tmp_path, name) for name in ("a", "b")]
+    report = replicate_fleet(chosen, SPARK, Sides(), narrate, False, settings)
+    assert outcomes(report) == {"a": ("failed", 1), "b": ("replicated", 0)}
+
+
 def test_a_target_that_the_driver_may_not_look_at_is_known_by_the_directory_above_it(
     tmp_path, monkeypatch
 ):
