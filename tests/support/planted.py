@@ -164,8 +164,8 @@ BUGS = (
         (
             f"{_SYNC}.sync",
             "_checked_again",
-            "state = examined(source_state, replica, former)",
-            "state = former",
+            "return examined(source_state, replica, former)",
+            "return former",
         ),
         by="held up, overtaken, history",
     ),
