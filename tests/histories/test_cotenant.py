@@ -202,15 +202,19 @@ def adopted_files_are_deleted(patch: pytest.MonkeyPatch) -> None:
 
 def packs_of_others_are_deleted(patch: pytest.MonkeyPatch) -> None:
     """A pack is deleted once the checkpoint that is published does not reference it."""
-    deletes = plan.deletes
+    deletes, going_of, needed_paths = plan.deletes, sync_plan._going, [texts(())]
 
-    def without_others(replaced, kept, present):
-        packs = {path for path in present if is_pack(path)}.difference(
-            as_texts(kept[0]).to_pylist()
-        )
-        made = deletes(replaced, kept, present)
+    def remember(gone, new_paths, *rest):
+        needed_paths[:] = [as_texts(new_paths)]
+        return going_of(gone, new_paths, *rest)
+
+    def without_others(replaced, going, present):
+        packs = {path for path in present if is_pack(path)}
+        packs -= set(needed_paths[0].to_pylist())
+        made = deletes(replaced, going, present)
         return made + tuple(plan.Action("delete", None, path, 0, "") for path in packs)
 
+    patch.setattr(sync_plan, "_going", remember)
     patch.setattr(sync_plan, "deletes", without_others)
 
 

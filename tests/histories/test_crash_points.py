@@ -18,6 +18,7 @@ import pytest
 
 from cpreplicate.core import plan, uri
 from cpreplicate.core.packs import PackOptions, is_pack
+from cpreplicate.core.path_columns import texts
 from cpreplicate.operations.handover import promote
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.commit import Committing
@@ -493,18 +494,29 @@ def extents_ignored() -> contextlib.AbstractContextManager[None]:
     return replacing(sync_plan, "copies_and_keeps", broken)
 
 
-def packs_of_others_deleted() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def packs_of_others_deleted() -> Iterator[None]:
     """A pack is deleted once the published checkpoint does not reference it any more."""
 
+    needed = [texts(())]
+
+    def remembering(going):
+        def remember(gone, new_paths, *rest):
+            needed[:] = [new_paths]
+            return going(gone, new_paths, *rest)
+
+        return remember
+
     def broken(deletes):
-        def without_others(replaced, kept, present):
-            made = deletes(replaced, kept, present)
-            packs = {path for path in present if is_pack(path)}.difference(kept[0].to_pylist())
-            return made + tuple(plan.Action("delete", None, path, 0, "") for path in packs)
+        def without_others(replaced, going, present):
+            made = deletes(replaced, going, present)
+            packs = {path for path in present if is_pack(path)}.difference(needed[0].to_pylist())
+            return made + tuple(plan.Action("delete", None, path, 0, "") for path in sorted(packs))
 
         return without_others
 
-    return replacing(sync_plan, "deletes", broken)
+    with replacing(sync_plan, "_going", remembering), replacing(sync_plan, "deletes", broken):
+        yield
 
 
 def packs_deleted_before_commit() -> contextlib.AbstractContextManager[None]:

@@ -195,8 +195,8 @@ def test_no_directory_is_listed_twice_and_no_file_of_the_source_is_asked_for(tmp
     with serving("file", trace):
         report = scenario.sync(number)
     listed = [uri for verb, uri in trace.calls if verb == "list" and "/shared" in uri]
-    # to plan, and to see that what was copied is there
-    assert listed == [f"file:{scenario.replica}/shared"] * 2
+    # to plan; the few files that were copied are asked for one by one
+    assert listed == [f"file:{scenario.replica}/shared"]
     assert [uri for verb, uri in trace.calls if verb == "list"].count(
         f"file:{scenario.replica}"
     ) == 3  # also under the lease, and before the deletes: a job may have completed a checkpoint

@@ -77,16 +77,19 @@ def read_source(request: SyncRequest, known: Source | None = None) -> SourceStat
     """
     if known is not None:
         return _read(request, known, is_known=True)
-    return of_newest(request, lambda source_state: source_state)
+    return of_newest(request, lambda source_state: source_state, asks_target=False)
 
 
-def of_newest(request: SyncRequest, use: Callable[[SourceState], T]) -> T:
+def of_newest(request: SyncRequest, use: Callable[[SourceState], T], asks_target: bool = True) -> T:
     """Return what is made of the checkpoint that a request names, before anything is copied.
 
     Where the source is followed and the checkpoint is gone meanwhile, the newest one is used.
-    Raises `NotThere`, and `SourceMovedOn` if two looks in a row find no other checkpoint.
+    With `asks_target`, what the replica is asked next is asked meanwhile. Raises `NotThere`, and
+    `SourceMovedOn` if two looks in a row find no other checkpoint.
     """
-    ask_next(request)
+    ask_newest(request.source.rstrip("/"), request.sides.source)
+    if asks_target:
+        replica_state.ask_listed(Replica(likely_root(request), request.sides.target))
     source = _found(request)
     for _ in range(MOST_GONE):
         try:
@@ -141,12 +144,6 @@ def ask_first(request: SyncRequest) -> None:
         replica = Replica(likely_root(request), sides.target)
         ask_marker(sides.target, replica.root, times=2)  # for its name, and for its state
         replica.ask()
-
-
-def ask_next(request: SyncRequest) -> None:
-    """Begin what follows from the first answers, whatever else is asked before."""
-    ask_newest(request.source.rstrip("/"), request.sides.source)
-    replica_state.ask_listed(Replica(likely_root(request), request.sides.target))
 
 
 def is_followed(request: SyncRequest, source: Source) -> bool:
