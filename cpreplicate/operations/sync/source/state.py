@@ -87,9 +87,7 @@ def of_newest(request: SyncRequest, use: Callable[[SourceState], T], asks_target
     With `asks_target`, what the replica is asked next is asked meanwhile. Raises `NotThere`, and
     `SourceMovedOn` if two looks in a row find no other checkpoint.
     """
-    ask_newest(request.source.rstrip("/"), request.sides.source)
-    if asks_target:
-        replica_state.ask_listed(Replica(likely_root(request), request.sides.target))
+    _ask_next(request, asks_target)
     source = _found(request)
     for _ in range(MOST_GONE):
         try:
@@ -137,13 +135,29 @@ def _read(request: SyncRequest, source: Source, is_known: bool = False) -> Sourc
 def ask_first(request: SyncRequest) -> None:
     """Begin what a request asks first: its source, and the directory where its replica may be."""
     sides, root = request.sides, job_root(request.source)
-    if sides.source.storage(root).answers_ahead:
+    if _is_source_far(request):
         ask_source(request.source.rstrip("/"), sides.source)
         ask_marker(sides.source, root)
-    if sides.target.storage(request.target_root).answers_ahead:
+    if _is_target_far(request):
         replica = Replica(likely_root(request), sides.target)
         ask_marker(sides.target, replica.root, times=2)  # for its name, and for its state
         replica.ask()
+
+
+def _ask_next(request: SyncRequest, asks_target: bool) -> None:
+    """Begin what a request asks after the answers that `ask_first` waited for."""
+    if _is_source_far(request):
+        ask_newest(request.source.rstrip("/"), request.sides.source)
+    if asks_target and _is_target_far(request):
+        replica_state.ask_listed(Replica(likely_root(request), request.sides.target))
+
+
+def _is_source_far(request: SyncRequest) -> bool:
+    return request.sides.source.storage(request.source).answers_ahead
+
+
+def _is_target_far(request: SyncRequest) -> bool:
+    return request.sides.target.storage(request.target_root).answers_ahead
 
 
 def is_followed(request: SyncRequest, source: Source) -> bool:
