@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts.bench import distcp, local, raw, trees
 from scripts.bench.clusters import BenchCluster
-from scripts.bench.measured import Took, end_tidily, run, wait_until_quiet
+from scripts.bench.measured import Took, add_patience, end_tidily, run, wait_until_quiet
 from scripts.bench.trees import Files
 from tests.support.jobs import JOB
 
@@ -462,13 +462,7 @@ def arguments() -> argparse.Namespace:
         help="who, separated by commas; default: %(default)s",
     )
     parser.add_argument("--rounds", type=int, help="default: 2, with --quick 1")
-    parser.add_argument(
-        "--patience",
-        type=float,
-        default=60,
-        metavar="SECONDS",
-        help="how long to wait for a quiet machine before each run; default: %(default)s",
-    )
+    add_patience(parser)
     parser.add_argument("--json", type=Path, help="also write what was measured to this file")
     return parser.parse_args()
 

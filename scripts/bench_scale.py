@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts.bench import competing, costs, longest, planned, scaling
-from scripts.bench.measured import end_tidily
+from scripts.bench.measured import add_patience, end_tidily
 from scripts.bench_hdfs import show_targets
 
 _PARTS = ("scaling", "longest", "costs", "plan", "others")
@@ -45,13 +45,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--rounds", type=int, help="of costs and others; default: 2, with --quick 1"
     )
-    parser.add_argument(
-        "--patience",
-        type=float,
-        default=60,
-        metavar="SECONDS",
-        help="how long to wait for a quiet machine before each run; default: %(default)s",
-    )
+    add_patience(parser)
     return parser.parse_args()
 
 

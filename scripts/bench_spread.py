@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts.bench import spreading
-from scripts.bench.measured import end_tidily
+from scripts.bench.measured import add_patience, end_tidily
 from scripts.bench_hdfs import show_targets
 
 
@@ -34,13 +34,7 @@ def main() -> None:
         metavar="SECONDS",
         help="of each call of a storage; default: %(default)s",
     )
-    parser.add_argument(
-        "--patience",
-        type=float,
-        default=60,
-        metavar="SECONDS",
-        help="how long to wait for a quiet machine before each run; default: %(default)s",
-    )
+    add_patience(parser)
     options = parser.parse_args()
     each = spreading.QUICK if options.quick else spreading.FULL
     numbers = [int(number) for number in options.executors.split(",")]

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from scripts.bench import raw, standby, trees
 from scripts.bench.clusters import NAMED, BenchCluster, FarCluster
 from scripts.bench.link import ADDRESSES, Link
-from scripts.bench.measured import Took, end_tidily, run, wait_until_quiet
+from scripts.bench.measured import Took, add_patience, end_tidily, run, wait_until_quiet
 from scripts.bench.trees import Files
 from tests.support import hdfs
 from tests.support.jobs import JOB
@@ -339,13 +339,7 @@ def arguments() -> argparse.Namespace:
         help="instead: so many small checkpoints of a standby, by a process that is warm",
     )
     parser.add_argument("--rounds", type=int, default=1, help="default: %(default)s")
-    parser.add_argument(
-        "--patience",
-        type=float,
-        default=60,
-        metavar="SECONDS",
-        help="how long to wait for a quiet machine before each run; default: %(default)s",
-    )
+    add_patience(parser)
     return parser.parse_args()
 
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts.bench import distcp, start, trees
 from scripts.bench.clusters import BenchCluster
-from scripts.bench.measured import Took, end_tidily, run, wait_until_quiet
+from scripts.bench.measured import Took, add_patience, end_tidily, run, wait_until_quiet
 from scripts.bench.start import Phase
 from scripts.bench.trees import Files
 from tests.support import yarn
@@ -258,13 +258,7 @@ def arguments() -> argparse.Namespace:
     keys = ",".join(each.key for each in COMPETITORS)
     parser.add_argument("--competitors", default=keys, help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=1, help="default: %(default)s")
-    parser.add_argument(
-        "--patience",
-        type=float,
-        default=10,
-        metavar="SECONDS",
-        help="how long to wait for a quiet machine before each run; default: %(default)s",
-    )
+    add_patience(parser, 10)
     return parser.parse_args()
 
 

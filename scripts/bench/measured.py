@@ -4,6 +4,7 @@ a JVM was among it.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import signal
@@ -92,6 +93,17 @@ def end_tidily() -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def add_patience(parser: argparse.ArgumentParser, default: int = 60) -> None:
+    """Add `--patience`, for `wait_until_quiet`."""
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=default,
+        metavar="SECONDS",
+        help="how long to wait for a quiet machine before each run; default: %(default)s",
+    )
 
 
 def wait_until_quiet(patience: float) -> None:

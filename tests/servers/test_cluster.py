@@ -23,7 +23,7 @@ from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import started
 from tests.support.s3 import FaultyProxy, S3Server, side_options
-from tests.support.standalone import EXECUTORS_ONLY, QUICKLY, StandaloneCluster
+from tests.support.standalone import EXECUTORS_ONLY
 from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.xdist_group("spark-cluster"), pytest.mark.rest]
@@ -59,21 +59,6 @@ DYNAMIC = {
     "spark.executor.memory": "512m",
 }
 PAUSE = 0.05
-
-
-@pytest.fixture(scope="module")
-def standing(tmp_path_factory):
-    with StandaloneCluster(tmp_path_factory.mktemp("standalone")) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(standing, monkeypatch):
-    """Two workers without fault and without work."""
-    for name, value in {**standing.environment, **QUICKLY}.items():
-        monkeypatch.setenv(name, value)
-    standing.repair()
-    return standing
 
 
 class EndedFirst(AssertionError):

@@ -10,7 +10,6 @@ import pytest
 
 from tests.support import checker, jobs
 from tests.support.killing import started
-from tests.support.standalone import QUICKLY, StandaloneCluster
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("spark-cluster")
@@ -19,21 +18,6 @@ IDS = [f"{number:031x}e" for number in range(1, 13)]
 FILES = {f"shared/{number}": 20_000 for number in range(4)}
 NEXT = {"shared/0": 20_000, "shared/next": 30_000}
 BANDWIDTH = 200_000  # bytes a second
-
-
-@pytest.fixture(scope="module")
-def standing(tmp_path_factory):
-    with StandaloneCluster(tmp_path_factory.mktemp("standalone")) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(standing, monkeypatch):
-    """Two workers without fault and without work."""
-    for name, value in {**standing.environment, **QUICKLY}.items():
-        monkeypatch.setenv(name, value)
-    standing.repair()
-    return standing
 
 
 @pytest.fixture
