@@ -275,7 +275,7 @@ MUTANTS = {
     "a directory needs no marker": Mutant(
         without_reason("is not a replica of cpreplicate's making"),
         "must not succeed: the directory is not a replica",
-        6,
+        25,
     ),
     "any source may be replicated": Mutant(
         any_source_is_the_replicas, "must not succeed: the replica is of", 13
@@ -313,9 +313,9 @@ MUTANTS = {
         without_asking(sync_plan), "has lost", 101, is_sharing=True
     ),
     "a sweep asks its own checkpoints only": Mutant(
-        without_asking(orphan), "has lost", 218, is_sharing=True
+        without_asking(orphan), "has lost", 300, is_sharing=True
     ),
-    "every file at the path of a copy is ours": Mutant(others_are_ours, "changed Flink's", 59),
+    "every file at the path of a copy is ours": Mutant(others_are_ours, "changed Flink's", 47),
     "links are followed": Mutant(links_are_followed, "is a link", 13),
     "forged records are believed": Mutant(
         records_are_trusted, "not as at the source", 25, is_sharing=True

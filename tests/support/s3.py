@@ -28,6 +28,8 @@ REGION = "us-east-1"
 # Ends when its stdin does; the port is the kernel's choice. Without a module `crc32c`, moto answers
 # with another checksum under the name of CRC32C. S3 decides each conditional write at one instant;
 # moto looks and then writes, so of two at the same time both would succeed. It gets one at a time.
+# To a part of an upload that has ended S3 answers NoSuchUpload; moto answers 500, after which a
+# client tries again.
 _SERVER = """
 import io, os, sys, threading
 from importlib.machinery import ModuleSpec
@@ -37,6 +39,15 @@ sys.modules["crc32c"] = module_from_spec(ModuleSpec("crc32c", None))
 sys.modules["crc32c"].crc32c = google_crc32c.value
 from moto.moto_server import threaded_moto_server
 from moto.server import ThreadedMotoServer
+from moto.s3.exceptions import NoSuchUpload
+from moto.s3.models import S3Backend
+upload_part = S3Backend.upload_part
+def part_of_an_upload(self, bucket_name, multipart_id, part_id, value):
+    try:
+        return upload_part(self, bucket_name, multipart_id, part_id, value)
+    except KeyError:
+        raise NoSuchUpload(upload_id=multipart_id)
+S3Backend.upload_part = part_of_an_upload
 one_at_a_time = threading.Lock()
 class Atomic(threaded_moto_server.DomainDispatcherApplication):
     def __call__(self, environ, start_response):

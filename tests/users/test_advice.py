@@ -116,6 +116,7 @@ class TestTheRepairOfAnOlderPoint:
         assert run("verify", "--all", "--content", replica).code == 0
         assert self.points(replica) == before
 
+    @pytest.mark.usefixtures("still_source")
     def test_of_which_the_source_lacks_a_file_says_so_and_changes_nothing(self, replica, tmp_path):
         before = paths(replica)
         self.damage(replica, "shared/a")
