@@ -146,7 +146,7 @@ def test_faults_that_pass_are_outlived(seeds):
     assert faults > 2 * len(seeds)
 
 
-@pytest.mark.parametrize("numbers", parts.seeds(4, STAGES, 18, portions=1))
+@pytest.mark.parametrize("numbers", parts.seeds(2, STAGES, 18, portions=1))
 def test_a_fault_that_lasts_ends_in_its_exit_code_and_deletes_nothing(numbers):
     ended: Counter[int] = Counter()
     for number in numbers:

@@ -360,6 +360,7 @@ class TestADatanodeThatDied:
         with halfway(job, files, lambda: datanodes.stop(0)):
             assert_completes(job)
 
+    @pytest.mark.rest
     def test_with_the_only_replica_of_a_file_is_reported_until_it_is_back(
         self, cluster: HdfsCluster, here: str, tmp_path: Path, datanodes: Datanodes
     ) -> None:

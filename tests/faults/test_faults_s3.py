@@ -129,6 +129,7 @@ class TestWhatPassesCostsTimeOnly:
         assert_completes(to_s3)
         assert proxy.pending == 0
 
+    @pytest.mark.rest
     def test_connections_cut_within_a_large_file_that_is_uploaded_in_parts(
         self, proxy: FaultyProxy, place: str, tmp_path: Path
     ) -> None:
@@ -264,6 +265,7 @@ class TestWhatLastsIsToldInOneLine:
         to_s3.assert_restorable(1)
         assert_completes(to_s3)
 
+    @pytest.mark.rest
     def test_a_target_that_refuses_the_commit(self, to_s3: Job, proxy: FaultyProxy) -> None:
         proxy.slow_down(
             EVER, "PUT /faults" + to_s3.replica.removeprefix("s3://faults") + "/chk-2/_metadata"

@@ -165,6 +165,7 @@ def test_a_silent_namenode_holds_up_no_other_job_of_a_fleet_and_a_signal_ends_it
     assert f"the NameNode {silent.address} has not answered" in stderr or "later" in stderr
 
 
+@pytest.mark.rest
 def test_the_silent_jobs_of_a_fleet_fail_with_7_and_the_others_are_replicated(
     silent, fleet_file, tmp_path
 ):

@@ -218,7 +218,7 @@ class History:
         }
 
 
-@pytest.mark.parametrize("seeds", parts.seeds(8, 400, 20, portions=6))
+@pytest.mark.parametrize("seeds", parts.seeds(4, 400, 20, portions=6))
 def test_derived_checkpoints_are_whole_until_they_are_forgotten(seeds):
     died = made = 0
     for seed in seeds:

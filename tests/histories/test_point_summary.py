@@ -309,7 +309,7 @@ ACTIONS: tuple[Callable[[Points], object], ...] = (
 )
 
 
-@pytest.mark.parametrize("seeds", parts.seeds(12, 400, 6, portions=8))
+@pytest.mark.parametrize("seeds", parts.seeds(6, 400, 6, portions=8))
 def test_no_summary_loses_a_file_that_a_point_needs(seeds: range) -> None:
     for seed in seeds:
         assert Points(seed).play() == []

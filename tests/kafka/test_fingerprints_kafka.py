@@ -103,6 +103,7 @@ def problems(ended: Ended) -> list[str]:
     return [each["problem"] for each in checked["problems"]]
 
 
+@pytest.mark.rest
 def test_at_a_mirror_that_keeps_offsets_each_position_is_proven(site, kafka, other_kafka, topic):
     for partition in (0, 1):
         write(kafka, topic, partition, 300)

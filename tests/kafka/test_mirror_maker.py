@@ -24,7 +24,7 @@ from tests.support.kafka_states import Split
 from tests.support.mirror_maker import MirrorMaker, ends_of
 from tests.support.waiting import PATIENCE, wait_until
 
-pytestmark = pytest.mark.xdist_group("kafka")
+pytestmark = [pytest.mark.xdist_group("kafka"), pytest.mark.rest]
 PARTITIONS = range(3)
 LAG = 50  # records of a partition between two syncs
 UNRECORDED = {"offset.flush.interval.ms": 3_600_000}  # it records nowhere up to where it copied
@@ -155,7 +155,6 @@ def test_positions_in_a_young_and_in_an_old_topic_are_translated_by_offset_syncs
     assert promoted.code == 0, promoted
 
 
-@pytest.mark.rest
 def test_a_name_that_is_not_that_of_the_copy_is_refused_and_the_right_one_printed(flow):
     flow.write(range(10))
     replica = flow.checkpoint(1, 2, 3)
@@ -169,7 +168,6 @@ def test_a_name_that_is_not_that_of_the_copy_is_refused_and_the_right_one_printe
     )
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("ended", ["stopped", "killed"])
 @pytest.mark.parametrize("is_before", [True, False], ids=["before", "after"])
 def test_a_mirror_that_is_restarted_skips_nothing(flow, ended, is_before):
@@ -193,7 +191,6 @@ def test_a_mirror_that_is_restarted_skips_nothing(flow, ended, is_before):
         assert any("a second time" in warning for warning in report["warnings"])
 
 
-@pytest.mark.rest
 def test_by_default_the_checkpoints_of_groups_translate_and_the_setting_is_named(flow):
     flow.write(range(60))
     replica = flow.checkpoint(30, 59, 55)
@@ -210,7 +207,6 @@ def test_by_default_the_checkpoints_of_groups_translate_and_the_setting_is_named
     assert refuse_lost(flow, report) > 0
 
 
-@pytest.mark.rest
 def test_a_job_may_read_where_the_mirror_has_no_record_yet(flow):
     flow.write(range(60))
     with flow.mirror() as mirror:
@@ -225,7 +221,6 @@ def test_a_job_may_read_where_the_mirror_has_no_record_yet(flow):
     assert refuse_lost(flow, report) == report["doubled"]
 
 
-@pytest.mark.rest
 def test_a_position_from_before_the_mirror_began_is_an_obstacle(flow):
     flow.write(range(300))
     flow.a.delete_before(flow.topic, 0, 200)

@@ -14,6 +14,7 @@ from cpreplicate.storage import Side
 from cpreplicate.storage.backends import rename_commit
 from cpreplicate.storage.backends.local import local
 from tests.protocol.test_lease import leave_behind
+from tests.support import parts
 from tests.support.waiting import wait_until
 
 # Not threading: a line begins at the end of a `with`, before its lock is released. No signal comes
@@ -59,7 +60,7 @@ def renewers():
     return [thread for thread in named if thread.is_alive()]
 
 
-@pytest.fixture(params=["taken", "taken over"])
+@pytest.fixture(params=["taken", parts.rest("taken over")])
 def replica(request, tmp_path):
     def make(number):
         path = tmp_path / str(number)

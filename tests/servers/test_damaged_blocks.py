@@ -18,11 +18,10 @@ from cpreplicate.operations.verify.verify import ALL, NOTHING, Verification, ver
 from cpreplicate.protocol.manifest import SUFFIX
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import DamagedFile, Side, Sides, Unreachable
-from tests.support import parts
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, write_checkpoint
 
-pytestmark = [pytest.mark.hdfs, pytest.mark.xdist_group("damaged-blocks")]
+pytestmark = [pytest.mark.hdfs, pytest.mark.xdist_group("damaged-blocks"), pytest.mark.rest]
 
 FILES = {f"shared/{number}": 3000 + number for number in range(4)}
 DAMAGED = "shared/2"
@@ -72,7 +71,7 @@ class Replicated:
         self._cluster.damage(storage.read(f"{self.replica}/{path}"))
 
 
-@pytest.fixture(params=["native", parts.rest("hadoop"), parts.rest("webhdfs")])
+@pytest.fixture(params=["native", "hadoop", "webhdfs"])
 def replicated(request: pytest.FixtureRequest, cluster: HdfsCluster, tmp_path: Path) -> Replicated:
     return Replicated(cluster, tmp_path, request.param)
 
@@ -86,7 +85,7 @@ def test_a_damaged_file_is_named_and_copied_again(replicated: Replicated) -> Non
     assert replicated.verify().restorable
 
 
-@pytest.mark.parametrize("target", ["file", parts.rest("hdfs")])
+@pytest.mark.parametrize("target", ["file", "hdfs"])
 def test_a_damaged_file_of_the_source_is_named_and_nothing_is_committed(
     replicated: Replicated, tmp_path: Path, target: str
 ) -> None:

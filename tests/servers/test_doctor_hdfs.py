@@ -82,6 +82,7 @@ def test_a_port_that_refuses(pair: Pair, client: str, side: str) -> None:
 
 
 @CLIENTS
+@pytest.mark.rest
 def test_a_host_that_does_not_resolve(pair: Pair, client: str) -> None:
     found = pair.doctor("--hdfs-client", client, target="hdfs://nowhere.invalid:8020/replicas")
     assert found.code == 7
@@ -97,6 +98,7 @@ def test_a_nameservice_without_configuration(pair: Pair, client: str) -> None:
     assert "--target-conf" in found.text("target conf")
 
 
+@pytest.mark.rest
 def test_safe_mode(pair: Pair) -> None:
     pair.b.safemode(True)
     try:
@@ -151,6 +153,7 @@ def test_a_quota_that_leaves_enough_is_shown(pair: Pair, client: str) -> None:
     assert "leaves 512.0 MiB" in found.text("target space")
 
 
+@pytest.mark.rest
 def test_a_snapshot_keeps_deleted_files(pair: Pair) -> None:
     pair.b.snapshot(pair.here, "s1")
     found = pair.doctor()

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.storage.backends.jvm import launcher
-from tests.support import parts
 from tests.support.commandline import Ended, run
 from tests.support.hdfs import HdfsCluster
 from tests.support.jobs import JOB, write_merged
 
-pytestmark = [pytest.mark.hdfs, pytest.mark.xdist_group("open-files")]
+pytestmark = [pytest.mark.hdfs, pytest.mark.xdist_group("open-files"), pytest.mark.rest]
 
 BLOCK = 1 << 20
 FIRST, THEN = os.urandom(3000), os.urandom(2000)
@@ -63,12 +62,12 @@ class Source:
         return run(verb, self.root, self.target, *self._options, *runner, *words)
 
 
-@pytest.fixture(params=["native", parts.rest("hadoop"), parts.rest("webhdfs")])
+@pytest.fixture(params=["native", "hadoop", "webhdfs"])
 def source(request: pytest.FixtureRequest, cluster: HdfsCluster, tmp_path: Path) -> Source:
     return Source(cluster, tmp_path, request.param)
 
 
-@pytest.mark.parametrize("behind", [0, parts.rest(BLOCK)], ids=["one block", "several"])
+@pytest.mark.parametrize("behind", [0, BLOCK], ids=["one block", "several"])
 def test_what_is_flushed_of_an_open_file_is_replicated(source: Source, behind: int) -> None:
     content = bytes(behind) + FIRST
     source.flush(content)

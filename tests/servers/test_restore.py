@@ -317,6 +317,7 @@ def test_inspect_reads_in_every_checkpoint_what_flinks_own_loader_reads(
 
 
 class TestAPromotedReplica:
+    @pytest.mark.rest
     def test_is_claimed_by_the_job_and_kept_from_the_sync_that_nobody_stopped(
         self, flink: Flink, sources: Sources, tmp_path: Path
     ) -> None:

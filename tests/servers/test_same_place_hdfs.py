@@ -84,7 +84,6 @@ PAIRS: dict[str, tuple[Naming, Naming, str]] = {
 MAIN = ["viewfs beside hdfs"]
 EACH_WAY = [
     *MAIN,
-    "a nameservice beside an address",
     "WebHDFS beside hdfs",
     "hdfs beside viewfs, with Hadoop's client",
 ]

@@ -85,6 +85,7 @@ def test_a_file_that_cannot_be_copied_ends_with_3_and_the_old_checkpoint_is_whol
 
 
 @pytest.mark.parametrize(("name", "code"), [(signal.SIGTERM, 143)])
+@pytest.mark.rest
 def test_a_run_stopped_in_the_middle_leaves_no_process_and_is_resumed(name, code, tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, LARGE)
     slowly = ("--bandwidth", "1MB/s", "--progress", "ndjson")  # 48 seconds, if nobody stops it

@@ -11,11 +11,10 @@ from cpreplicate.cli.submitted import SCRIPT
 from tests.support import checker
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import started
-from tests.support.parts import cases
 from tests.support.waiting import PATIENCE, wait_until
 from tests.support.yarn import JARS, QUICKLY, cluster
 
-pytestmark = pytest.mark.xdist_group("spark-cluster")
+pytestmark = [pytest.mark.xdist_group("spark-cluster"), pytest.mark.rest]
 
 DEPLOYED = Path(__file__).resolve().parents[2] / "deploy" / "spark"
 FILES = {f"shared/{number:04}": 20_000 + number for number in range(40)}
@@ -62,7 +61,6 @@ DYNAMIC = {
 }
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize("more", [{}, DYNAMIC], ids=["fixed", "executors by need"])
 def test_a_sync_on_yarn_copies_everything_and_leaves_no_application(more, words, tmp_path):
     words += [word for name, value in more.items() for word in ("--conf", f"{name}={value}")]
@@ -96,7 +94,7 @@ def submitted(words, tmp_path, *mode):
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
-@pytest.mark.parametrize("mode", cases(["client", "cluster"], ["client"]))
+@pytest.mark.parametrize("mode", ["client", "cluster"])
 def test_spark_submit_runs_the_script_of_the_package_on_yarn(mode, words, tmp_path):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     done = submitted(words, tmp_path, "--deploy-mode", mode)
@@ -104,7 +102,6 @@ def test_spark_submit_runs_the_script_of_the_package_on_yarn(mode, words, tmp_pa
     assert checker.faults(tmp_path / "dcB" / JOB) == []
 
 
-@pytest.mark.rest
 @pytest.mark.parametrize(("mode", "code"), [("client", 10), ("cluster", 1)])
 def test_spark_submit_ends_with_the_code_of_the_command_in_client_mode_only(
     mode, code, words, tmp_path

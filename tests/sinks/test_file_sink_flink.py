@@ -166,7 +166,7 @@ def goes_on(at_a: Handover) -> None:
 @pytest.mark.parametrize(
     ("version", "sink"),
     [
-        ("2", "row"),
+        parts.rest("2", "row"),
         parts.rest("1", "row"),
         parts.rest("1", "streaming"),
         parts.rest("1.17", "streaming"),

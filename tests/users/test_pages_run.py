@@ -17,7 +17,7 @@ from tests.support.ports import free_port
 ROOT = Path(__file__).parent.parent.parent
 ID = r"55d1…|<job-id>|0{32}"
 MINUTE = 60.0
-MAIN = ["README.md", "docs/tutorial.md", "docs/operations.md", "docs/failback.md"]
+MAIN = ["README.md", "docs/operations.md"]
 
 
 def page_of(name):

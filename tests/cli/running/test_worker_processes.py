@@ -117,6 +117,7 @@ def test_sigterm_ends_a_service_and_its_workers(tmp_path):
 
 
 @pytest.mark.usefixtures("configured")
+@pytest.mark.rest
 def test_sigterm_cancels_what_workers_copy_after_half_of_the_grace(tmp_path):
     write(tmp_path / "dcA", JOBS[0], 2, LARGE)
     soon = ("-c", CANCELS_SOON)
@@ -162,6 +163,7 @@ def test_jobs_and_options_that_are_read_again_reach_the_workers(tmp_path, config
 
 
 @pytest.mark.usefixtures("configured")
+@pytest.mark.rest
 def test_the_slots_hold_for_all_workers_together(tmp_path):
     for job in JOBS:
         write(tmp_path / "dcA", job, 2, LARGE)
@@ -188,6 +190,7 @@ def test_results_and_lines_of_workers_are_those_of_the_service(tmp_path):
 
 
 @pytest.mark.usefixtures("configured")
+@pytest.mark.rest
 def test_the_memory_of_each_process_is_reported(tmp_path):
     with served(tmp_path) as service:
         wait_until(lambda: all_have(tmp_path, 1))
@@ -238,6 +241,7 @@ def test_processes_that_nothing_could_be_shared_between_are_usage_errors(
 
 
 @pytest.mark.usefixtures("configured")
+@pytest.mark.rest
 def test_the_bandwidth_holds_for_all_workers_together(tmp_path):
     with served(tmp_path, "--bandwidth", "200KB/s") as service:
         wait_until(lambda: all_have(tmp_path, 1))
@@ -270,6 +274,7 @@ class Empty(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.rest
 def test_the_calls_a_second_hold_for_all_workers_together(tmp_path):
     rate, calls = 10, 80
     asked: list[float] = []
@@ -290,6 +295,7 @@ def test_the_calls_a_second_hold_for_all_workers_together(tmp_path):
 
 
 @pytest.mark.s3
+@pytest.mark.rest
 def test_the_credentials_of_a_table_reach_the_workers(tmp_path, configured, s3, monkeypatch):
     for name in list(os.environ):
         if name.startswith("AWS_"):
@@ -307,6 +313,7 @@ def test_the_credentials_of_a_table_reach_the_workers(tmp_path, configured, s3, 
 
 
 @pytest.mark.usefixtures("configured")
+@pytest.mark.rest
 def test_services_on_shards_with_workers_replicate_each_job(tmp_path):
     for shard in ("1/2", "2/2"):
         (tmp_path / shard[0]).mkdir()

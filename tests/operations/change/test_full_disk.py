@@ -133,6 +133,7 @@ def test_a_sweep_runs_on_a_disk_that_others_filled_since_the_last_run(source, ta
     assert (code, ".cpreplicate-tmp-1" in shared) == ("0", False), messages
 
 
+@pytest.mark.rest
 def test_what_only_removes_runs_on_a_full_disk_and_so_its_dry_run_ends(source, target):
     """What writes does not, nor does its dry run, and neither takes the room away."""
     replica = f"{target}/{JOB}"

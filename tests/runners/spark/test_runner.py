@@ -135,6 +135,7 @@ def test_a_worker_that_dies_is_replaced_even_if_spark_does_not_retry_tasks(copie
     assert [outcome.error for outcome in outcomes] == [None] * 4
 
 
+@pytest.mark.rest
 def test_a_large_file_is_copied_by_several_tasks_though_a_worker_dies(copies, tmp_path):
     large = tmp_path / "source" / "large"
     with open(large, "wb") as file:

@@ -171,6 +171,7 @@ def test_a_plan_that_is_worth_spark_is_carried_out_by_the_service(tmp_path, turn
     assert service.warnings == []
 
 
+@pytest.mark.rest
 def test_a_worker_goes_on_from_what_the_service_knew_when_another_one_died(tmp_path, turning):
     service = turning()
     service.until(lambda: all_have(tmp_path, 1))
@@ -186,6 +187,7 @@ def test_a_worker_goes_on_from_what_the_service_knew_when_another_one_died(tmp_p
         assert seen.known_since == before[seen.name].known_since
 
 
+@pytest.mark.rest
 def test_jobs_go_on_when_the_number_of_workers_changes(tmp_path, turning):
     service = turning(count=3)
     service.until(lambda: all_have(tmp_path, 1))
