@@ -291,5 +291,5 @@ def test_a_command_that_does_not_look_at_its_lease_is_detected(monkeypatch):
     assert any(found)
 
 
-def deleted(replica: held.HeldReplica, path: str) -> bool:
+def deleted(replica: held.HeldReplica, path: str, _keeps_aside: bool = False) -> bool:
     return replica.storage.delete(replica.uri_of(path))
