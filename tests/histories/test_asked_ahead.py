@@ -74,16 +74,21 @@ def test_what_happens_between_a_question_and_the_use_of_its_answer_harms_nobody(
             assert not world.play(STEPS), described(world)
 
 
+def is_look(verb: str, uri: str) -> bool:
+    return (verb, uri) == ("open", LEASE)
+
+
 def looks(command: str, *others: str) -> list[Stop]:
-    """Return where a command is stopped: right after each of its reads of the lease."""
+    """Return where a command is stopped: right after each of its reads of the lease.
+
+    They are counted among themselves: the journal is written by a thread, sooner or later.
+    """
     staged = test_takeovers.stage_of(command, *others)
-    disk, steps, found = test_takeovers.disk_of(staged), itertools.count(1), list[Stop]()
+    disk, found = test_takeovers.disk_of(staged), list[Stop]()
 
     def hook(moment: Moment, verb: str, uri: str) -> None:
-        if moment == "before":
-            number = next(steps)
-            if (verb, uri) == ("open", LEASE):
-                found.append(Stop(number, is_late=False))
+        if moment == "before" and is_look(verb, uri):
+            found.append(Stop(len(found) + 1, is_late=False))
 
     disk.hook = hook
     with running_on(disk):
@@ -110,7 +115,7 @@ def taken_over_after_looks(
         assert stops
         broken(patch)
         for stop in stops:
-            wrong += TakenOver("sync", other, stop).run()
+            wrong += TakenOver("sync", other, stop, is_look).run()
     return wrong
 
 

@@ -162,12 +162,23 @@ def disk_of(stage: Stage) -> SimulatedDisk:
     return disk
 
 
-class TakenOver:
-    """A command that stands still somewhere, until another one has taken its lease over."""
+def is_any(_verb: str, _uri: str) -> bool:
+    """Count each step."""
+    return True
 
-    def __init__(self, first: str, other: str, stop: Stop) -> None:
+
+class TakenOver:
+    """A command that stands still somewhere, until another one has taken its lease over.
+
+    Of its steps those are numbered of which `is_step` is true.
+    """
+
+    def __init__(
+        self, first: str, other: str, stop: Stop, is_step: Callable[[str, str], bool] = is_any
+    ) -> None:
         self._stage = stage_of(first, other)
         self._first, self._other, self._stop = first, other, stop
+        self._is_step = is_step
         self._disk, self._steps = disk_of(self._stage), 0
         self.first: object = None
         self.other: object = None
@@ -191,8 +202,10 @@ class TakenOver:
         except Exception as error:  # noqa: BLE001  # whatever it raises is what came of it
             return error
 
-    def _at_a_step(self, moment: Moment, _verb: str, _uri: str) -> None:
+    def _at_a_step(self, moment: Moment, verb: str, uri: str) -> None:
         """Stop before a step, or after the one before it: a look at the lease is still to come."""
+        if not self._is_step(verb, uri):
+            return
         stop = self._stop
         is_here = self._steps == stop.step
         if moment == ("before" if stop.is_late else "after") and is_here:

@@ -99,7 +99,7 @@ def test_a_worker_that_is_killed_in_the_midst_of_a_sync_is_replaced_and_its_jobs
         assert victim not in after
         assert len({*before} & {*after}) == 1
         assert f"Tried again: {JOBS[0]}" in service.stderr
-        assert metric(service, "cpreplicate_worker_deaths_total") == [("", 1)]
+        wait_until(lambda: metric(service, "cpreplicate_worker_deaths_total") == [("", 1)])
         now = dict(metric(service, "cpreplicate_tries_total"))
         assert all(now[labels] >= count for labels, count in tries.items())
         assert service.end() == 143
