@@ -98,6 +98,13 @@ class Table:
         columns = self.columns.items()
         return type(self)(*(kind.take(getattr(self, name), rows) for name, kind in columns))
 
+    def freeze(self) -> None:
+        """Let a change of a number in a column raise. Texts do not change anyway."""
+        for name in self.columns:
+            column = getattr(self, name)
+            if isinstance(column, np.ndarray):
+                column.flags.writeable = False
+
     @classmethod
     def joined(cls: type[T], tables: Sequence[T]) -> T:
         """Return the rows of all tables, one after the other."""

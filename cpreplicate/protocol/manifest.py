@@ -16,6 +16,7 @@ The description in its footer also has the totals of the rows, which `status` re
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ import pyarrow as pa
 
 from cpreplicate.core import uri
 from cpreplicate.core.ledger import NO_MEMBERS, NO_PREFIXES, LedgerTable, MemberTable, PrefixTable
+from cpreplicate.core.memory import LONGEST_KEPT, Memo
 from cpreplicate.core.packs import are_valid
 from cpreplicate.core.path_columns import Coded, Numbers, chosen, rows_of, texts
 from cpreplicate.core.placement import OWN, are_replica_paths, own_name
@@ -116,6 +118,9 @@ class Summary(NamedTuple):
     totals: Totals
 
 
+_memo = Memo[Manifest]()
+
+
 def totals(manifest: Manifest) -> Totals:
     """Return the sums of a manifest."""
     packs = len(manifest.members.used_packs)
@@ -155,10 +160,15 @@ def read(storage: Reading, replica: str, checkpoint: str) -> Manifest | None:
         data = parquet_files.content(storage, place)
     except FileNotFoundError:
         return None
+    known = _memo.get(data)
+    if known is not None:
+        return known
     try:
-        return _decoded(parquet_files.decoded(data, _COLUMNS, place))
+        manifest = _decoded(parquet_files.decoded(data, _COLUMNS, place))
     except parquet_files.DamagedParquet:
         return None
+    _keep(data, manifest)
+    return manifest
 
 
 def ask(storage: Reading, replica: str, checkpoint: str) -> None:
@@ -233,7 +243,22 @@ def encoded(manifest: Manifest) -> bytes:
         "metadata_crc32c": str(manifest.metadata.crc32c),
         **{name: str(value) for name, value in totals(manifest)._asdict().items()},
     }
-    return parquet_files.encoded(table.replace_schema_metadata(described))
+    data = parquet_files.encoded(table.replace_schema_metadata(described))
+    if len(data) <= LONGEST_KEPT and not (members or manifest.prefixes):
+        with suppress(parquet_files.DamagedParquet):  # else nobody reads it
+            _keep(data, _checked(manifest._replace(members=NO_MEMBERS, prefixes=NO_PREFIXES)))
+    return data
+
+
+def _keep(data: bytes, manifest: Manifest) -> None:
+    """Remember what a file holds, which is decoded once for all that read it.
+
+    What is written is read at the next turn of a service. A manifest without members and prefixes
+    is decoded to columns equal to those that were encoded.
+    """
+    for table in (manifest.entries, manifest.members, manifest.prefixes):
+        table.freeze()
+    _memo.put(data, manifest)
 
 
 def _prefix_columns(manifest: Manifest) -> dict[str, Any]:

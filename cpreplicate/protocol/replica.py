@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
 from cpreplicate.core.ledger import NO_MEMBERS, Member, MemberTable
+from cpreplicate.core.memory import Memo
 from cpreplicate.core.metadata import Metadata
 from cpreplicate.core.metadata.segments import segments
 from cpreplicate.core.packs import is_pack
@@ -94,6 +95,9 @@ class CommittedCheckpoint:
     def logical_files(self) -> int:
         """How many files a restore reads: packs count as their members."""
         return len(self.files) - len(self.packs) + len(self.members)
+
+
+_memo = Memo[CommittedCheckpoint]()
 
 
 class Replica:
@@ -219,10 +223,19 @@ class Replica:
             with ExitStack() as stack:
                 members = self._members(file.open(stack), file.metadata)
             return self._referenced(name, data.digest, file.metadata, members)
-        metadata_uri = self.uri_of(f"{name}/{METADATA}")
-        metadata = decoded(data.in_memory, self.uri_of(name), metadata_uri)
-        members = self._members(data.in_memory, metadata)
-        return self._referenced(name, data.digest, metadata, members)
+        known = _memo.get(data.in_memory, self.root, name)
+        if known is None:
+            metadata_uri = self.uri_of(f"{name}/{METADATA}")
+            metadata = decoded(data.in_memory, self.uri_of(name), metadata_uri)
+            members = self._members(data.in_memory, metadata)
+            known = self._referenced(name, data.digest, metadata, members)
+            self.remember(data.in_memory, known)
+        return known
+
+    def remember(self, data: bytes, checkpoint: CommittedCheckpoint) -> None:
+        """Keep what a checkpoint of this replica references if its `_metadata` has these bytes."""
+        checkpoint.files.freeze()
+        _memo.put(data, checkpoint, self.root, checkpoint.name)
 
     def referenced_by(
         self, name: str, digest: Digest, data: bytes | BinaryIO, metadata: Metadata

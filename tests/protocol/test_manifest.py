@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from cpreplicate.core.ledger import Member, MemberTable
+from cpreplicate.core.memory import Memo
 from cpreplicate.protocol import journal, manifest
 from cpreplicate.protocol.digest import Digest
 from cpreplicate.protocol.journal import JournalRow
@@ -31,6 +32,12 @@ ROWS = 5_000_000
 @pytest.fixture
 def storage() -> MemoryStorage:
     return MemoryStorage()
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is written be decoded when it is read."""
+    monkeypatch.setattr(Memo, "get", lambda *_: None)
 
 
 def parquet_with_dates_out_of_range() -> bytes:

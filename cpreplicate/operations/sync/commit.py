@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
@@ -13,9 +13,9 @@ import numpy as np
 
 from cpreplicate.core import uri
 from cpreplicate.core.ledger import LedgerEntry, LedgerTable, MemberTable, Prefix, PrefixTable
-from cpreplicate.core.memory import return_after
+from cpreplicate.core.memory import LONGEST_KEPT, return_after
 from cpreplicate.core.path_columns import chosen, rows_of, texts, without
-from cpreplicate.core.placement import PACKED
+from cpreplicate.core.placement import PACKED, are_replica_paths
 from cpreplicate.core.plan import Plan, targets, total
 from cpreplicate.core.reuse import ids_of_earlier_jobs
 from cpreplicate.core.tables import Lengths
@@ -29,11 +29,12 @@ from cpreplicate.protocol.marker import add_source, create_marker
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.point_summary import Fresh, NewSummary, Point, Summary
 from cpreplicate.protocol.publication import Publication
+from cpreplicate.protocol.replica import CommittedCheckpoint
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.retention_record import record_retention
 from cpreplicate.runners import Outcome
 from cpreplicate.storage import Checksum
-from cpreplicate.storage.base import RANGE, Content
+from cpreplicate.storage.base import RANGE
 from cpreplicate.storage.transfer import copying_to
 
 _FEW = 8  # copies beside which the manifest is written
@@ -51,6 +52,7 @@ class Committing:
     def __init__(self, work: Work, resources: ExitStack) -> None:
         self.work, self._resources = work, resources
         is_known = _is_known_before_copies(work.plan)
+        self._content: Sequence[bytes] = ()
         self._early = self._publication(work.plan.members) if is_known else None
         self._listed = self._early_manifest()
 
@@ -80,6 +82,8 @@ class Committing:
             context.run(appearing)
 
         commit.publish(check, pending)
+        if self._content and not executed.members and digest.length <= LONGEST_KEPT:
+            _remember(work, digest, self._content)
         change.notify(f"committed {work.replica.uri_of(work.plan.checkpoint)}")
         return listed
 
@@ -124,7 +128,9 @@ class Committing:
             return rewritten(work.source_state, work.replica, plan.paths, members)
 
         is_small = work.source_state.file.metadata.length <= _HELD_IN_MEMORY
-        written = _held(content) if is_small else content
+        if is_small:  # made once for its digest and for the file
+            self._content = list(content())
+        written = (lambda: self._content) if is_small else content
         source, state = work.source_state.source, work.change.state
         summary = summary_of(work)
         new_summary = self._written(summary) if isinstance(summary, NewSummary) else None
@@ -312,10 +318,23 @@ def _is_known_before_copies(plan: Plan) -> bool:
     return not plan.packed and not plan.repacks
 
 
-def _held(content: Content) -> Content:
-    """Return the same content, made once for its digest and for the file."""
-    pieces = list(content())
-    return lambda: pieces
+def _remember(work: Work, digest: Digest, content: Sequence[bytes]) -> None:
+    """Keep what the `_metadata` references that is published with this content, without members.
+
+    A service reads it at its next turn. Kept is what is certain to be decoded then: paths in
+    directories of plain names, which are resolved as they are spelled, and no segments.
+    """
+    source_state, replica = work.source_state, work.replica
+    files, needed = source_state.closure, source_state.needed
+    root = replica.uri_of("x")
+    is_certain = not (files.directories or source_state.file.metadata.file_merging)
+    if not is_certain or files.plain != files.parents or uri.absolute(root, "/") != root:
+        return
+    lengths = Lengths(needed.paths, needed.extents)
+    if are_replica_paths(lengths.paths).all():
+        number = source_state.file.metadata.checkpoint_id
+        found = (work.plan.checkpoint, number, digest, lengths, (), frozenset[str]())
+        replica.remember(b"".join(content), CommittedCheckpoint(*found))
 
 
 def _changed_paths(plan: Plan, pack_stem: str) -> Iterator[str]:
