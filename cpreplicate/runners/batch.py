@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from contextvars import Context
 from typing import NamedTuple
 
 from cpreplicate.core.packs import writers_for
@@ -52,6 +53,7 @@ from cpreplicate.storage.waiting.work_slots import working
 _LARGE_STREAMS = 8
 # The number of tasks whose work one process does: small files wait more than they compute.
 SLOTS = min(4, os.cpu_count() or 1)
+_FEW = 4  # files: to begin and end a thread takes longer than to copy a small one on this host
 Unit = Sequence[int]
 """Tasks that run one after the other, by their index in the batch."""
 
@@ -100,7 +102,10 @@ def perform(
             watcher.done(index, outcome)
 
     members, units = _units(batch)
-    _run_in_pools(run, _queues(batch, units, streams, many, closers), watcher.stop)
+    if _is_soon_done(batch, units, sides):
+        _run_here(run, units, watcher.stop)
+    else:
+        _run_in_pools(run, _queues(batch, units, streams, many, closers), watcher.stop)
     outcomes.update(_pack(members, sides, watcher, streams or many, pack_writers))
     return [outcomes[index] for index in range(len(batch))]
 
@@ -158,6 +163,29 @@ def _queues(
         _Queue(large, min(many, _LARGE_STREAMS), 0),  # more cost memory, and gained no time
         _Queue(small, many, closers),
     ]
+
+
+def _is_soon_done(batch: Sequence[Task], units: Sequence[Unit], sides: Sides) -> bool:
+    """Return whether units take less time than threads for them: few small files of this host."""
+    if len(units) > _FEW or sum(size_of(batch[index]) for unit in units for index in unit) > SMALL:
+        return False
+    tasks = (batch[index] for unit in units for index in unit)
+    return not any(storage.answers_ahead for task in tasks for storage in _storages(task, sides))
+
+
+def _run_here(
+    run: Callable[[Unit, threading.Semaphore], None],
+    units: Sequence[Unit],
+    stop: Callable[[], None],
+) -> None:
+    """Run units in this thread. They know as little of its context as another thread would."""
+    permits = threading.Semaphore()
+    try:
+        for unit in units:
+            Context().run(run, unit, permits)
+    except BaseException:
+        stop()
+        raise
 
 
 def _run_in_pools(
