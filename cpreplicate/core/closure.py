@@ -18,7 +18,16 @@ from cpreplicate.core.lazy import lazy
 from cpreplicate.core.metadata import Handle, Metadata, mutf8
 from cpreplicate.core.metadata.columns import Handles
 from cpreplicate.core.metadata.handle import DIRECTORY, SEGMENT
-from cpreplicate.core.path_columns import Numbers, Parts, Texts, are_plain, chosen, coded, split
+from cpreplicate.core.path_columns import (
+    Numbers,
+    Parts,
+    Texts,
+    are_plain,
+    chosen,
+    coded,
+    distinct,
+    split,
+)
 from cpreplicate.core.tables import Flags, Ints, PathTable, slices
 
 _NO_NAME = pa.scalar(b"", pa.large_binary())
@@ -110,7 +119,8 @@ def closure(metadata: Metadata, remaps: Sequence[uri.Remap] = ()) -> Closure:
     uris, handles = Uris(metadata.base_uri, remaps), metadata.handles
     rows = handles.named()
     is_directory = handles.kind[rows] == DIRECTORY
-    directories = {uris[path] for path in _decoded(handles.recorded(rows[is_directory]).unique())}
+    recorded = handles.recorded(rows[is_directory]).unique() if is_directory.any() else None
+    directories = {uris[path] for path in _decoded(recorded)} if recorded is not None else set()
     rows = rows[~is_directory]
     sources, not_plain = _sources_of(handles, rows, uris)
     extents, sizes = handles.extents(rows)
@@ -145,6 +155,8 @@ def sources_of(handles: Handles, rows: Numbers, uris: Uris) -> Parts:
 def _sources_of(handles: Handles, rows: Numbers, uris: Uris) -> tuple[Parts, set[str]]:
     """Return the URIs of the files that handles name, and where not all names are plain."""
     parts = [_sources(handles.recorded(rows[some]), uris) for some in slices(len(rows))]
+    if len(parts) == 1:
+        return parts[0]
     return Parts.joined([part for part, _ in parts]), set[str]().union(*(odd for _, odd in parts))
 
 
@@ -178,12 +190,12 @@ def _distinct(files: FileTable) -> tuple[FileTable, Numbers]:
 
     The numbers are the rows in which the files of all given rows are.
     """
-    names = files.parts.names.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    _, names = distinct(files.parts.names)
     keys = names.astype(np.int64) * max(len(files.parts.prefixes), 1) + files.parts.codes
-    which = pa.array(keys).dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    order = np.flatnonzero(np.diff(np.maximum.accumulate(which), prepend=-1))  # of the first ones
-    if len(order) == len(keys):
+    count, which = distinct(pa.array(keys))
+    if count == len(keys):
         return files, which
+    order = np.flatnonzero(np.diff(np.maximum.accumulate(which), prepend=-1))  # of the first ones
     most = FileTable(files.parts, files.sources, *map(np.copy, _numbers(files)))
     place = order[which]  # of each row: the first row of the same file
     for column in _numbers(most):

@@ -31,6 +31,7 @@ FEW = 200
 _MANY_MORE = 16  # times as many texts
 _plain_bytes = re.compile(uri.PLAIN_NAME.encode()).fullmatch
 _NOTHING_BETWEEN = pa.scalar("", _TEXT)
+_NO_TEXTS = pa.array([], _TEXT)
 _SLASH = ord("/")
 
 
@@ -41,7 +42,8 @@ def are_few(*columns: Sized) -> bool:
 
 def texts(values: Iterable[str]) -> Texts:
     """Return texts as a column. Raises `UnicodeEncodeError` for a lone surrogate."""
-    return pa.array(list(values), _TEXT)
+    some = values if isinstance(values, list) else list(values)
+    return pa.array(some, _TEXT) if some else _NO_TEXTS
 
 
 def rows_of(wanted: Texts, among: Texts) -> Numbers:
@@ -124,13 +126,22 @@ def chosen(column: Texts, rows: Rows) -> Texts:
     if isinstance(rows, slice):
         return column[rows]
     if are_few(column):
-        values = column.to_pylist()
-        if rows.dtype == np.bool_:
-            return pa.array(list(compress(values, rows.tolist())), column.type)
-        return pa.array([values[row] for row in rows.tolist()], column.type)
+        return _chosen_of_few(column, rows)
     if rows.dtype == np.bool_ and rows.all():
         return column
     return column.filter(pa.array(rows)) if rows.dtype == np.bool_ else column.take(pa.array(rows))
+
+
+def _chosen_of_few(column: Texts, rows: Numbers) -> Texts:
+    wanted = rows.tolist()
+    if rows.dtype != np.bool_:
+        values = column.to_pylist()
+        return pa.array([values[row] for row in wanted], column.type)
+    if False not in wanted:
+        return column
+    if True not in wanted:
+        return column[:0]
+    return pa.array(list(compress(column.to_pylist(), wanted)), column.type)
 
 
 def split(paths: Any) -> tuple[Any, Any]:
@@ -200,6 +211,22 @@ def are_plain(names: Any) -> Numbers:
     return plain
 
 
+def begin_with(paths: Texts, prefix: str) -> Numbers:
+    """Return of each path whether it begins with a prefix."""
+    if are_few(paths):
+        return np.array([path.startswith(prefix) for path in paths.to_pylist()], np.bool_)
+    answers: Numbers = pc.starts_with(paths, prefix).to_numpy(zero_copy_only=False)
+    return answers
+
+
+def contain(paths: Texts, text: str) -> Numbers:
+    """Return of each path whether it contains a text."""
+    if are_few(paths):
+        return np.array([text in path for path in paths.to_pylist()], np.bool_)
+    answers: Numbers = pc.match_substring(paths, text).to_numpy(zero_copy_only=False)
+    return answers
+
+
 def directories(paths: Texts) -> set[str]:
     """Return the directories of some paths."""
     if are_few(paths):
@@ -233,7 +260,7 @@ class Coded(NamedTuple):
 
     def take(self, rows: Rows) -> Coded:
         """Return some of the rows."""
-        return self._replace(codes=self.codes[rows])
+        return Coded(self.values, self.codes[rows])
 
     def tolist(self) -> list[str]:
         """Return the texts as objects."""
@@ -253,6 +280,18 @@ def coded(column: Any) -> tuple[tuple[Any, ...], Numbers]:
     shared = column.dictionary_encode()
     codes = shared.indices.to_numpy(zero_copy_only=False)
     return tuple(shared.dictionary.to_pylist()), codes
+
+
+def distinct(column: Any) -> tuple[int, Numbers]:
+    """Return how many texts, bytes or numbers of a column differ, and which of them each row has.
+
+    They are numbered in the order in which they are first.
+    """
+    if are_few(column):
+        values, codes = Coded.of(column.to_pylist())
+        return len(values), codes
+    shared = column.dictionary_encode()
+    return len(shared.dictionary), shared.indices.to_numpy(zero_copy_only=False)
 
 
 class Parts(NamedTuple):
@@ -301,7 +340,7 @@ class Parts(NamedTuple):
 
     def take(self, rows: Rows) -> Parts:
         """Return some of the paths."""
-        return self._replace(codes=self.codes[rows], names=chosen(self.names, rows))
+        return Parts(self.prefixes, self.codes[rows], chosen(self.names, rows))
 
     def moved(
         self, prefixes: Sequence[str | None], is_single: Numbers, places: Iterable[str]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import unquote
@@ -184,14 +184,15 @@ def path_below(file_uri: str, root: str) -> str | None:
 def has_special_name(names: Texts) -> Numbers:
     """Return which names change where a plain name would stay."""
     if are_few(names):
-        return np.array(list(map(_is_special, names.to_pylist())), np.bool_)
+        return np.array([_is_special(name) for name in names.to_pylist()], np.bool_)
     is_long = pc.greater(pc.binary_length(names), _LONGEST_NAME)
     special: Numbers = pc.or_(is_long, pc.equal(names, METADATA)).to_numpy(zero_copy_only=False)
     return special
 
 
 def _is_special(name: str) -> bool:
-    return name == METADATA or len(name.encode()) > _LONGEST_NAME
+    # no character has more than four bytes
+    return name == METADATA or (4 * len(name) > _LONGEST_NAME < len(name.encode()))
 
 
 def is_replica_path(relative: str) -> bool:
@@ -219,6 +220,8 @@ def are_replica_paths(paths: Texts) -> Numbers:
 
 
 def _are_replica_paths(paths: Texts) -> Numbers:
+    if are_few(paths):
+        return _are_few_replica_paths(paths.to_pylist())
     parts = parts_of(paths)
     allowed = np.array([is_replica_path(f"{prefix}x") for prefix in parts.prefixes], np.bool_)
     is_single = ~are_plain(parts.names) | has_special_name(parts.names)
@@ -226,6 +229,22 @@ def _are_replica_paths(paths: Texts) -> Numbers:
     singles = parts.take(is_single).texts().to_pylist()
     answers[is_single] = [is_replica_path(path) for path in singles]
     return answers
+
+
+def _are_few_replica_paths(paths: Sequence[str]) -> Numbers:
+    """Return of each path whether `is_replica_path`: that follows from its directory if its name is
+    plain.
+    """
+    known, answers = dict[str, bool](), list[bool]()
+    for path in paths:
+        directory, slash, name = path.rpartition("/")
+        if not uri.plain_name(name) or _is_special(name):
+            answers.append(is_replica_path(path))
+            continue
+        if directory not in known:
+            known[directory] = is_replica_path(f"{directory}{slash}x")
+        answers.append(known[directory])
+    return np.array(answers, np.bool_)
 
 
 def _hides_a_step(path: str) -> bool:

@@ -150,6 +150,15 @@ class Keeps(Actions):
         return Keeps.joined([self, Keeps(FileTable.of(files), bytes_, reasons)])
 
 
+class FewActions(tuple[Action, ...]):
+    """The rows of a plan of one kind, if they are few. `targets` are their targets as a column."""
+
+    targets: Texts
+
+    def __init__(self, _rows: Iterable[Action]) -> None:
+        self.targets = texts([action.target for action in self])
+
+
 class ManyCopies(Actions):
     """The rows of a plan for files that are copied, if they are many."""
 
@@ -256,6 +265,8 @@ def targets(actions: Sequence[Action]) -> Texts:
     """Return the targets of some actions as a column."""
     if isinstance(actions, Actions):
         return actions.files.paths
+    if isinstance(actions, FewActions):
+        return actions.targets
     return texts(action.target for action in actions)
 
 
@@ -317,7 +328,7 @@ def copies_and_keeps(
     lacking = files.take(~is_kept) if is_kept.any() else files
     whys = _whys(lengths[~is_kept], recorded.take(~is_kept), which[~is_kept])
     copies = ManyCopies(lacking, lacking.costs, whys)
-    return Split(tuple(copies) if are_few(lacking) else copies, keeps, kept_members)
+    return Split(FewActions(copies) if are_few(lacking) else copies, keeps, kept_members)
 
 
 def _holders(paths: Texts, committed: Sequence[Committed]) -> Numbers:
@@ -375,7 +386,7 @@ def deletes(
         for target in chosen(paths, rows_of(paths, going) >= 0).to_pylist():
             holders.setdefault(target, []).append(checkpoint.name)
     lengths = Lengths.of(present).at(texts(holders), absent=0).tolist()
-    return tuple(
+    return FewActions(
         Action("delete", None, target, length, _only_for(names))
         for (target, names), length in zip(holders.items(), lengths, strict=True)
     )

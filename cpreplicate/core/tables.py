@@ -95,6 +95,8 @@ class Table:
 
     def take(self: T, rows: Rows) -> T:
         """Return some of the rows."""
+        if _are_all(rows):
+            return self
         columns = self.columns.items()
         return type(self)(*(kind.take(getattr(self, name), rows) for name, kind in columns))
 
@@ -213,6 +215,10 @@ class RowSequence(Sequence[Row]):
             return self.take(index)
         row: Row = self.row(range(len(self))[index])
         return row
+
+
+def _are_all(rows: Rows) -> bool:
+    return not isinstance(rows, slice) and rows.dtype == np.bool_ and bool(rows.all())
 
 
 def slices(count: int) -> Iterator[slice]:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow.compute as pc
 
 from cpreplicate.core.lazy import lazy
 from cpreplicate.core.ledger import (
@@ -24,6 +23,7 @@ from cpreplicate.core.packs import extents, is_pack, is_written, stem_of
 from cpreplicate.core.path_columns import (
     Numbers,
     Texts,
+    begin_with,
     chosen,
     concatenated,
     rows_of,
@@ -228,7 +228,7 @@ class Ledger:
         Of packs it has the beginnings of their paths, too: see `packs.is_written`.
         """
         files = self._written_files()
-        packs = files.filter(pc.starts_with(files, f"{PACKED}/")).to_pylist()
+        packs = chosen(files, begin_with(files, f"{PACKED}/")).to_pylist()
         planned = self._planned().union(map(stem_of, packs))
         return _Written(self.files, planned)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,6 @@ from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cpreplicate.core import uri
 from cpreplicate.core.closure import closure
@@ -23,7 +22,9 @@ from cpreplicate.core.packs import is_pack
 from cpreplicate.core.path_columns import (
     Numbers,
     Texts,
+    begin_with,
     chosen,
+    coded,
     prefixed,
     split,
     texts,
@@ -292,8 +293,7 @@ class Replica:
     def _are_inside(self, uris: Texts) -> Numbers:
         """Return of each URI whether it is that of a file in this replica."""
         prefix = self.uri_of("")
-        below: Numbers = pc.starts_with(uris, prefix).to_numpy(zero_copy_only=False)
-        below = below.copy()
+        below = begin_with(uris, prefix).copy()
         relative = without_prefix(chosen(uris, below), prefix)
         below[below] = are_replica_paths(relative)
         return below
@@ -324,8 +324,8 @@ class Replica:
         Costs one listing for each directory, or a stat for each file where that costs fewer calls:
         `among` are the files that the directories have about.
         """
-        held = split(among)[0].value_counts()
-        counts = dict(zip(held.field(0).to_pylist(), held.field(1).to_pylist(), strict=True))
+        prefixes, codes = coded(split(among)[0])
+        counts = dict(zip(prefixes, np.bincount(codes).tolist(), strict=True))
         asked: dict[str, list[str]] = {}
         for path in paths.to_pylist():
             asked.setdefault(path.rpartition("/")[0], []).append(path)
@@ -335,18 +335,24 @@ class Replica:
             if len(some) * self.storage.listed_a_call > counts.get(f"{directory}/", 0)
         ]
         few = [path for directory in asked.keys() - set(listed) for path in asked[directory]]
-        with ThreadPoolExecutor(_STATS) as pool:
-            statuses = pool.map(self.storage.stat, map(self.uri_of, few))
-            lengths = {
-                path: status.length
-                for path, status in zip(few, statuses, strict=True)
-                if status is not None and not (status.is_directory or status.is_link)
-            }
-        present, others = self.present(listed), Lengths.of(lengths)
+        present, others = self.present(listed), self._lengths_of_few(few)
         return Lengths(
             pa.concat_arrays([present.paths, others.paths]),
             np.concatenate([present.bytes, others.bytes]),
         )
+
+    def _lengths_of_few(self, paths: Sequence[str]) -> Lengths:
+        """Return path to length of those of these files that are there: a stat for each."""
+        if not paths:
+            return Lengths.of({})
+        with ThreadPoolExecutor(_STATS) as pool:
+            statuses = pool.map(self.storage.stat, map(self.uri_of, paths))
+            lengths = {
+                path: status.length
+                for path, status in zip(paths, statuses, strict=True)
+                if status is not None and not (status.is_directory or status.is_link)
+            }
+        return Lengths.of(lengths)
 
     def _listing(self, directory: str) -> Listing:
         """Return what is in a directory, listed now or by `committed_names`."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from cpreplicate.core.closure import File, FileTable
 from cpreplicate.core.lazy import lazy
-from cpreplicate.core.path_columns import Rows, Texts, prefixed, rows_of, texts
+from cpreplicate.core.path_columns import Rows, Texts, are_few, prefixed, rows_of, texts
 from cpreplicate.core.tables import RowSequence, slices
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.runners.tasks import Copy, CopyRange, Task, file_of, size_of
@@ -148,6 +148,13 @@ class Copies(RowSequence[Copy]):
         return len(self._indexes)
 
     def __iter__(self) -> Iterator[Copy]:
+        return iter(self._few) if are_few(self._indexes) else self._made()
+
+    @lazy
+    def _few(self) -> list[Copy]:
+        return list(self._made())
+
+    def _made(self) -> Iterator[Copy]:
         for first in range(0, len(self), _CHUNK):
             indexes = self._indexes[first : first + _CHUNK]
             files = self.planned.files.take(indexes).items()

@@ -30,6 +30,7 @@ from cpreplicate.core.metadata.handle import (
     STATES,
     Handle,
 )
+from cpreplicate.core.path_columns import are_few
 from cpreplicate.errors import MetadataError
 
 Column = npt.NDArray[Any]
@@ -98,6 +99,8 @@ class Handles:
         They are in modified UTF-8, as `pyarrow.LargeBinaryArray`.
         """
         starts = self._path_start[rows]
+        if are_few(starts):
+            return self._recorded_of_few(starts, self._path_length[rows])
         in_order = np.argsort(starts, kind="stable")
         bounds = np.empty(2 * len(rows), np.int64)  # of each path, and of what is between them
         bounds[0::2] = starts[in_order]
@@ -107,6 +110,12 @@ class Handles:
         places = np.empty(len(rows), np.int64)
         places[in_order] = np.arange(0, len(bounds), 2)
         return stored.take(pa.array(places))
+
+    def _recorded_of_few(self, starts: Column, lengths: Column) -> Any:
+        paths, bounds = self._paths, zip(starts.tolist(), lengths.tolist(), strict=True)
+        return pa.array(
+            [paths[start : start + length] for start, length in bounds], pa.large_binary()
+        )
 
     def recorded_texts(self, rows: Column) -> Any:
         """Return the recorded paths of some rows that name a file, as a `pyarrow.LargeStringArray`.

@@ -7,7 +7,7 @@ length than the one it replaces.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,6 +24,7 @@ from cpreplicate.core.path_columns import (
     Numbers,
     Parts,
     Texts,
+    are_few,
     are_plain,
     chosen,
     coded,
@@ -177,6 +178,8 @@ def _new_handles(
 
 def _merged(is_first: Numbers, first: Texts, others: Texts) -> Texts:
     """Return the rows of two columns in one, in which those flagged are of the first one."""
+    if not len(others) or not len(first):
+        return first if len(first) else others
     places = np.concatenate([np.flatnonzero(is_first), np.flatnonzero(~is_first)])
     order = np.empty(len(is_first), np.int64)
     order[places] = np.arange(len(is_first))
@@ -193,7 +196,8 @@ def _moved(handles: Handles, rows: Numbers, moves: Moves) -> tuple[Numbers, Text
     values, codes = coded(beginnings)
     places = [moves.place(mutf8.decode(text)) for text in values]
     has_place = np.array([place is not None for place in places], np.bool_)
-    is_file = np.isin(handles.kind[rows], (FILE, RELATIVE))
+    kinds = handles.kind[rows]
+    is_file = (kinds == FILE) | (kinds == RELATIVE)
     is_plain = are_plain(names)
     is_moved = is_file & is_plain & has_place[codes]
     moved = Parts([place or "" for place in places], codes[is_moved], chosen(names, is_moved))
@@ -213,6 +217,8 @@ def _moved(handles: Handles, rows: Numbers, moves: Moves) -> tuple[Numbers, Text
 
 def _as_segments(members: MemberTable, is_shared: Numbers, root: str) -> Texts:
     """Return handles of these members of packs, as `_segment` makes them one by one."""
+    if not members:
+        return pa.array([], _BYTES)
     packs = pa.array([mutf8.encode(f"{root}{pack}") for pack in members.packs.values], _BYTES)
     scopes = np.where(is_shared, _SHARED, _EXCLUSIVE)
     return _joined(
@@ -228,6 +234,8 @@ def _as_segments(members: MemberTable, is_shared: Numbers, root: str) -> Texts:
 def _respelled(places: Parts, sizes: Numbers, moves: Moves) -> Texts:
     """Return handles of files at these places of the replica, with their sizes."""
     spellings = [moves.spell(prefix) for prefix in places.prefixes]
+    if are_few(sizes):
+        return _respelled_few(places, sizes, spellings)
     prefixes = pa.array([mutf8.encode(spelling.path) for spelling in spellings], _BYTES)
     names = places.names.cast(_BYTES)
     texts = _with_lengths(_joined(prefixes.take(pa.array(places.codes)), names))
@@ -236,6 +244,17 @@ def _respelled(places: Parts, sizes: Numbers, moves: Moves) -> Texts:
     absolute = _joined(pa.scalar(b"\x02", _BYTES), numbers, texts)
     is_relative = np.array([isinstance(spelling, Relative) for spelling in spellings], np.bool_)
     return pc.if_else(pa.array(is_relative[places.codes]), relative, absolute)
+
+
+def _respelled_few(
+    places: Parts, sizes: Numbers, spellings: Sequence[Absolute | Relative]
+) -> Texts:
+    rows = zip(places.codes.tolist(), places.names.to_pylist(), sizes.tolist(), strict=True)
+    new = [
+        _file(mutf8.utf(spelling.path + name), size, isinstance(spelling, Relative))
+        for spelling, name, size in ((spellings[code], *rest) for code, *rest in rows)
+    ]
+    return pa.array(new, _BYTES)
 
 
 def _with_lengths(texts: Texts) -> Texts:
@@ -258,6 +277,8 @@ def _fixed(numbers: Numbers) -> Texts:
 
 def _spliced(original: bytes, starts: Numbers, ends: Numbers, new: Texts) -> bytes:
     """Return the bytes in which those from each start to its end are replaced."""
+    if are_few(starts):
+        return _spliced_few(original, starts, ends, new)
     bounds = np.empty(2 * len(starts) + 1, np.int64)
     bounds[0], bounds[1::2], bounds[2::2] = 0, starts, ends
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(original)]
@@ -266,6 +287,14 @@ def _spliced(original: bytes, starts: Numbers, ends: Numbers, new: Texts) -> byt
     spliced = _joined(between, new)
     first, end = np.frombuffer(spliced.buffers()[1], np.int64)[[0, len(starts)]].tolist()
     return bytes(spliced.buffers()[2][first:end])
+
+
+def _spliced_few(original: bytes, starts: Numbers, ends: Numbers, new: Texts) -> bytes:
+    pieces, copied = list[bytes](), 0
+    for start, end, piece in zip(starts.tolist(), ends.tolist(), new.to_pylist(), strict=True):
+        pieces += original[copied:start], piece
+        copied = end
+    return b"".join(pieces)
 
 
 def _sliced(data: bytes) -> Iterator[bytes]:

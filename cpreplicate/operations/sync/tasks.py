@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import numpy as np
-import pyarrow.compute as pc
 
 from cpreplicate.core.closure import FileTable
 from cpreplicate.core.memory import return_after
-from cpreplicate.core.path_columns import Numbers, rows_of
+from cpreplicate.core.path_columns import Numbers, begin_with, rows_of
 from cpreplicate.core.plan import Plan, targets, without_targets
 from cpreplicate.operations.sync.source.state import SourceState
 from cpreplicate.protocol.lease import LeaseToken
@@ -51,8 +50,7 @@ def soonest_first(files: FileTable, checkpoint: str) -> Numbers:
 
 def is_own(files: FileTable, checkpoint: str) -> Numbers:
     """Return which files are in the directory of their checkpoint."""
-    own: Numbers = pc.starts_with(files.paths, f"{checkpoint}/").to_numpy(zero_copy_only=False)
-    return own
+    return begin_with(files.paths, f"{checkpoint}/")
 
 
 def repack_tasks(plan: Plan, replica: Replica, pack_stem: str) -> list[Copy]:

@@ -12,12 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import pyarrow.compute as pc
-
 from cpreplicate.core import uri
 from cpreplicate.core.closure import Closure, FileTable, closure
 from cpreplicate.core.memory import return_after
-from cpreplicate.core.path_columns import Texts
+from cpreplicate.core.path_columns import Texts, chosen, contain
 from cpreplicate.core.placement import CHECKPOINT_NAME, Placement, job_root
 from cpreplicate.core.sizes import counted
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, SourceMovedOn, described
@@ -355,7 +353,7 @@ def _refuse_unusable_targets(paths: Texts, replica: Replica) -> None:
 
 def _with_text(paths: Texts, text: str) -> list[str]:
     """Return the paths that contain a text."""
-    found: list[str] = paths.filter(pc.match_substring(paths, text)).to_pylist()
+    found: list[str] = chosen(paths, contain(paths, text)).to_pylist()
     return found
 
 
