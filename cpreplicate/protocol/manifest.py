@@ -51,6 +51,7 @@ _COLUMNS = {
     "prefix": "int64",
     "prefix_crc32c": "uint32",
 }
+_SCHEMA = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in _COLUMNS.items()])
 
 
 class ManifestEntry(NamedTuple):
@@ -222,21 +223,19 @@ def remove(storage: Storage, replica: str, checkpoint: str) -> None:
 def encoded(manifest: Manifest) -> bytes:
     """Return a manifest as the bytes of a Parquet file."""
     entries, members = manifest.entries, manifest.members
-    none, packs = pa.nulls(len(entries)), texts(members.packs.values)
+    packs = texts(members.packs.values)
     columns = {
         "path": pa.concat_arrays([entries.paths, members.paths]),
         "extent": np.concatenate([entries.extents, members.bytes]),
         "length": np.concatenate([entries.bytes, members.bytes]),
         "crc32c": _nullable(np.concatenate([entries.crcs, members.crcs])),
         "written": np.concatenate([entries.is_written, np.ones(len(members), np.bool_)]),
-        "pack": pa.concat_arrays(
-            [none.cast(packs.type), packs.take(pa.array(members.packs.codes))]
-        ),
-        "offset": pa.concat_arrays([none.cast("int64"), pa.array(members.offsets)]),
+        "pack": _behind_nulls(len(entries), chosen(packs, members.packs.codes)),
+        "offset": _behind_nulls(len(entries), pa.array(members.offsets)),
         **_prefix_columns(manifest),
     }
-    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in _COLUMNS.items()])
-    table = pa.table([_typed(columns[field.name], field.type) for field in schema], schema=schema)
+    arrays = [_typed(columns[field.name], field.type) for field in _SCHEMA]
+    table = pa.table(arrays, schema=_SCHEMA)
     described = {
         "checkpoint_id": str(manifest.checkpoint_id),
         "metadata_length": str(manifest.metadata.length),
@@ -271,12 +270,19 @@ def _prefix_columns(manifest: Manifest) -> dict[str, Any]:
     }
 
 
+def _behind_nulls(count: int, column: Any) -> Any:
+    """Return a column of members, behind as many nulls as there are entries."""
+    nulls = pa.nulls(count, column.type)
+    return pa.concat_arrays([nulls, column]) if len(column) else nulls
+
+
 def _nullable(numbers: Numbers) -> Any:
     return pa.array(numbers, mask=numbers < 0)
 
 
 def _typed(column: Any, kind: Any) -> Any:
-    return (pa.array(column) if isinstance(column, np.ndarray) else column).cast(kind)
+    array = pa.array(column) if isinstance(column, np.ndarray) else column
+    return array if array.type == kind else array.cast(kind)
 
 
 def _decoded(table: Any) -> Manifest:

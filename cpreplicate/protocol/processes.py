@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 from collections.abc import Mapping
@@ -11,9 +12,14 @@ from typing import NamedTuple
 
 def own_process() -> dict[str, object]:
     """Return this process's id and start time, and the PID namespace in which the id is valid."""
-    process = _process(os.getpid())
+    return dict(_fields_of(os.getpid()))
+
+
+@functools.lru_cache(maxsize=1)  # a process keeps them, and each lease has them
+def _fields_of(pid: int) -> Mapping[str, object]:
+    process = _process(pid)
     return {
-        "pid": os.getpid(),
+        "pid": pid,
         "start_time": process and process.start_time,
         "pid_namespace": _pid_namespace(),
     }

@@ -59,6 +59,7 @@ from cpreplicate.storage.statuses import FileStatus, Listing
 # Bytes. For a larger `_metadata`, reading the manifest instead of decoding it saves time.
 _MANIFEST_WORTH = 16 << 20
 _STATS = 16  # at the same time
+_FEW_STATS = 4  # of this host, which take less time than threads for them
 ASKED = 8  # directories or checkpoints that are asked for ahead, at most
 
 
@@ -343,16 +344,20 @@ class Replica:
 
     def _lengths_of_few(self, paths: Sequence[str]) -> Lengths:
         """Return path to length of those of these files that are there: a stat for each."""
-        if not paths:
-            return Lengths.of({})
-        with ThreadPoolExecutor(_STATS) as pool:
-            statuses = pool.map(self.storage.stat, map(self.uri_of, paths))
-            lengths = {
-                path: status.length
-                for path, status in zip(paths, statuses, strict=True)
-                if status is not None and not (status.is_directory or status.is_link)
-            }
+        lengths = {
+            path: status.length
+            for path, status in zip(paths, self._statuses(paths), strict=True)
+            if status is not None and not (status.is_directory or status.is_link)
+        }
         return Lengths.of(lengths)
+
+    def _statuses(self, paths: Sequence[str]) -> list[FileStatus | None]:
+        """Return the status of each file: several at once, where they are worth threads."""
+        uris = map(self.uri_of, paths)
+        if len(paths) <= _FEW_STATS and not self.storage.answers_ahead:
+            return list(map(self.storage.stat, uris))
+        with ThreadPoolExecutor(_STATS) as pool:
+            return list(pool.map(self.storage.stat, uris))
 
     def _listing(self, directory: str) -> Listing:
         """Return what is in a directory, listed now or by `committed_names`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import logging
 import math
@@ -90,15 +91,16 @@ def runner_choice(
     `bandwidth` is the limit of the run in bytes a second. `reason` is returned unless the choice is
     made here. `is_started`: Spark runs already.
     """
-    start, is_measured, speedup = spark_speed(execution, is_started)
     by_one = files / _FILES_A_SECOND + size / _BYTES_A_SECOND
     least = size / bandwidth if bandwidth else 0.0  # that the limit of the run leaves
+    if execution.runner == "inline":
+        return RunnerChoice("inline", reason, max(by_one, least))
+    start, is_measured, speedup = spark_speed(execution, is_started)
     early = start if _works_early(execution) else 0.0  # while Spark starts
     by_many = start + max(0.0, by_one - early) / speedup
     inline, spark = max(by_one, least), max(by_many, start - early + least)
-    if execution.runner != "auto":
-        asked = spark if execution.runner == "spark" else inline
-        return RunnerChoice(execution.runner, reason, asked)
+    if execution.runner == "spark":
+        return RunnerChoice("spark", reason, spark)
     if not _is_installed():
         return RunnerChoice(
             "inline", "auto, pyspark is not installed", inline, _slow(inline, spark)
@@ -152,6 +154,7 @@ def refuse_without_pyspark() -> None:
         )
 
 
+@functools.cache  # who looks searches the whole path for it
 def _is_installed() -> bool:
     """Return whether pyspark is: an installation that never uses Spark may be without it."""
     return importlib.util.find_spec("pyspark") is not None

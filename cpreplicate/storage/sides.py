@@ -75,6 +75,10 @@ class Side:
         storage = STORAGES[scheme](filesystem, self)
         return storage.inside(inside) if inside else storage
 
+    def asks_ahead(self, uri: str) -> bool:
+        """Return whether the storage that holds a URI is far away: see `Storage.answers_ahead`."""
+        return self.storage(uri).answers_ahead
+
     def options_for(self, filesystem: str) -> dict[str, str]:
         """Return the options of the client of a filesystem such as `hdfs://dcA`."""
         merged = self._options_for(filesystem)

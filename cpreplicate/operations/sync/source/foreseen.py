@@ -41,7 +41,10 @@ def _ask_files(source_state: SourceState, former: State, files: ReadAhead) -> No
     """Begin to read the files that are to be copied, if they are few and small."""
     if not former.committed or source_state.request.repair:
         return
-    needed = source_state.needed
+    needed, side = source_state.needed, source_state.request.sides.source
+    places = needed.sources.prefixes
+    if len(places) <= _MOST_FILES and not any(map(side.asks_ahead, places)):
+        return
     is_lacking = rows_of(needed.paths, former.committed[0].files.paths) < 0
     if not 0 < np.count_nonzero(is_lacking) <= _MOST_FILES:
         return
@@ -50,8 +53,7 @@ def _ask_files(source_state: SourceState, former: State, files: ReadAhead) -> No
         return
     column = lacking.sources.texts()
     sources = column.to_pylist()
-    side = source_state.request.sides.source
-    if not all(side.storage(each).answers_ahead for each in sources):
+    if not all(map(side.asks_ahead, sources)):
         return
     search(source_state).ask(column)
     for each in sources:

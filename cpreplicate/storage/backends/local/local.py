@@ -312,7 +312,8 @@ class LocalStorage(RenamingStorage):
 
 
 def _path(uri: str) -> str:
-    path = uris.local_path(uri)
+    is_plain = uri.startswith("file:/") and not uri.startswith("//", 5)
+    path = uri[5:] if is_plain else uris.local_path(uri)
     if path.startswith("/") and path.isascii() and "\0" not in path:
         return path
     try:
