@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import re
+import sys
 from typing import NamedTuple
 
 from cpreplicate.core import sizes
@@ -154,9 +155,15 @@ def refuse_without_pyspark() -> None:
         )
 
 
-@functools.cache  # who looks searches the whole path for it
 def _is_installed() -> bool:
     """Return whether pyspark is: an installation that never uses Spark may be without it."""
+    if "pyspark" in sys.modules:
+        return sys.modules["pyspark"] is not None
+    return _is_on_the_path()
+
+
+@functools.cache  # a service asks for each run
+def _is_on_the_path() -> bool:
     return importlib.util.find_spec("pyspark") is not None
 
 
