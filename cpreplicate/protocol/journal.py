@@ -30,6 +30,7 @@ from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.storage import TEMPORARY, Storage
 from cpreplicate.storage.base import room_of
 from cpreplicate.storage.reading import Reading
+from cpreplicate.storage.waiting.side_call import LaterCall
 
 PREFIX = "copied-"
 SECONDS = 30.0  # at most, between two parts
@@ -111,6 +112,7 @@ class JournalWriter:
         self._full, self._ended = threading.Event(), False
         self._waiting: list[JournalRow] = []
         self._parts = 0
+        self._writer: LaterCall | None = None
         self._begun: PendingPut | None = None
         self._last = _FRAME  # bytes that the last part may take
 
@@ -165,8 +167,12 @@ class JournalWriter:
         """Record a complete file in the next part."""
         with self._lock:
             self._waiting.append(copied)
-            if len(self._waiting) % self._most == 0:
-                self._full.set()
+            if len(self._waiting) % self._most:
+                return
+        self._full.set()
+        if self._writer is not None:
+            with suppress(RuntimeError):  # the system has no thread left: it begins later
+                self._writer.begin()
 
     @contextmanager
     def writing(self) -> Iterator[JournalWriter]:
@@ -178,19 +184,18 @@ class JournalWriter:
         has_room = False
         with suppress(OSError):
             has_room = self._storage.keep_room(self._spare, self._last)
-        thread = threading.Thread(target=self._write_parts, name="journal", daemon=True)
-        thread.start()
+        self._writer = LaterCall(self._write_parts, self._seconds, "journal")
         try:
             yield self
         except BaseException:
-            self._stop(thread)
+            self._stop(self._writer)
             # The reason why the run ended matters more: files that are not recorded are copied
             # again.
             with suppress(OSError, CpreplicateError):
                 self._flush_last()
             raise
         else:
-            self._stop(thread)
+            self._stop(self._writer)
         finally:
             if has_room:
                 with suppress(OSError, CpreplicateError):
@@ -215,20 +220,19 @@ class JournalWriter:
             part = self._part_uri(self._next_part())
             self._storage.fill_room(self._spare, part, _encoded(self._waiting))
 
-    def _stop(self, thread: threading.Thread) -> None:
+    def _stop(self, writer: LaterCall) -> None:
         self._ended = True
         self._full.set()
-        thread.join()
+        writer.end()
 
     def _write_parts(self) -> None:
-        while True:
-            self._full.wait(self._seconds)
-            if self._ended:
-                return
+        while not self._ended:
             self._full.clear()
             # If the run dies, the files of a lost part are copied again.
             with suppress(OSError, CpreplicateError):
                 self.flush()
+            if not self._ended:  # what comes later wakes it up
+                self._full.wait(self._seconds)
 
     def _write(self, rows: Sequence[_Row | JournalRow]) -> None:
         with self._pending(_encoded(rows)) as part:
