@@ -31,6 +31,7 @@ from cpreplicate.core.path_columns import (
     Numbers,
     Rows,
     Texts,
+    are_few,
     as_texts,
     chosen,
     concatenated,
@@ -218,7 +219,9 @@ class RowSequence(Sequence[Row]):
 
 
 def _are_all(rows: Rows) -> bool:
-    return not isinstance(rows, slice) and rows.dtype == np.bool_ and bool(rows.all())
+    if isinstance(rows, slice) or rows.dtype != np.bool_:
+        return False
+    return False not in rows.tolist() if are_few(rows) else bool(rows.all())
 
 
 def slices(count: int) -> Iterator[slice]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import secrets
 import uuid
 from abc import abstractmethod
 from collections import deque
@@ -165,7 +166,7 @@ class RenamingStorage(Storage):
 
 def temporary_name(uri: str) -> str:
     """Return a new name beside `uri` for a file that is not complete yet."""
-    return uris.join(uris.parent(uri), TEMPORARY + uuid.uuid4().hex)
+    return uris.join(uris.parent(uri), TEMPORARY + secrets.token_hex(16))
 
 
 @contextlib.contextmanager

@@ -115,7 +115,7 @@ class LocalStorage(RenamingStorage):
         path = _path(uri)
         chunks = content()
         _make_directory(os.path.dirname(path), self._within)
-        with named(path), open(path, "xb") as file:
+        with named(path), open(path, "xb", _PIECE) as file:
             for chunk in chunks:
                 file.write(chunk)
             file.flush()
