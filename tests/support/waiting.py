@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
+T = TypeVar("T")
 PATIENCE = 1200.0  # seconds
 PAUSE = 0.02
 
 
-def wait_until(is_so: Callable[[], object], what: str = "it", pause: float = PAUSE) -> None:
-    """Return once the condition holds; fail if it does not for `PATIENCE` seconds."""
+def wait_until(is_so: Callable[[], T], what: str = "it", pause: float = PAUSE) -> T:
+    """Return what the condition returns, once it holds; fail if it does not for `PATIENCE` s."""
     until = time.monotonic() + PATIENCE
-    while not is_so():
+    while not (found := is_so()):
         assert time.monotonic() < until, f"{what} did not happen in {PATIENCE:.0f} s"
         time.sleep(pause)
+    return found

@@ -88,8 +88,7 @@ def test_a_worker_that_is_killed_in_the_midst_of_a_sync_is_replaced_and_its_jobs
         before = both(service)
         tries = dict(metric(service, "cpreplicate_tries_total"))
         write(tmp_path / "dcA", JOBS[0], 2, LARGE)
-        wait_until(lambda: copying(before), "the copy begins")
-        (victim,) = copying(before)
+        (victim,) = wait_until(lambda: copying(before), "the copy begins")
         os.kill(victim, signal.SIGKILL)
         wait_until(lambda: f"(process {victim}) died: it was killed by SIGKILL" in service.stderr)
         for job in JOBS:
