@@ -37,7 +37,7 @@ from cpreplicate.protocol.source import read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Side, Sides
-from tests.support import commandline, corpus, parts
+from tests.support import checker, commandline, corpus, parts
 from tests.support.corpus import DataCentre
 from tests.support.encoder import (
     File,
@@ -168,6 +168,14 @@ def test_diff_shows_the_plan_that_sync_executes_and_does_nothing(pair):
     shown = diff(pair.request(number)).plan
     assert not pair.target.exists()
     assert pair.sync(number).plan == shown
+
+
+def test_files_whose_names_are_not_plain_are_replicated_checkpoint_by_checkpoint(tmp_path):
+    odd = {"shared/<b>": 700, "shared/é%20": 90}
+    synced(tmp_path, {1: {**FILES, **odd}, 2: {**NEXT, **odd, "shared/?": 30}})
+    replica = tmp_path / "dcB" / JOB
+    assert checker.faults(replica) == []
+    assert {"<b>", "é%20", "?"} <= {path.name for path in (replica / "shared").iterdir()}
 
 
 def test_a_delete_that_fails_is_a_warning_and_the_commit_stands(pair):

@@ -5,7 +5,7 @@ It is asked while the lease is written. What is read of the source stays as it i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -15,6 +15,7 @@ from cpreplicate.operations.sync.source.state import SourceState, search
 from cpreplicate.protocol import manifest
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import State
+from cpreplicate.storage import Side
 from cpreplicate.storage.transfer import copying_read
 from cpreplicate.storage.wrappers.ahead import ReadAhead
 
@@ -37,13 +38,21 @@ def foreseen(source_state: SourceState, replica: Replica, former: State) -> Iter
         files.drop()
 
 
+def _are_near(places: Sequence[str], side: Side) -> bool:
+    """Return whether it shows in the few directories of files that none is far away.
+
+    That of a file whose name is not plain is not among them: there is an empty text instead.
+    """
+    is_known = len(places) <= _MOST_FILES and all(places)
+    return is_known and not any(map(side.asks_ahead, places))
+
+
 def _ask_files(source_state: SourceState, former: State, files: ReadAhead) -> None:
     """Begin to read the files that are to be copied, if they are few and small."""
     if not former.committed or source_state.request.repair:
         return
     needed, side = source_state.needed, source_state.request.sides.source
-    places = needed.sources.prefixes
-    if len(places) <= _MOST_FILES and not any(map(side.asks_ahead, places)):
+    if _are_near(needed.sources.prefixes, side):
         return
     is_lacking = rows_of(needed.paths, former.committed[0].files.paths) < 0
     if not 0 < np.count_nonzero(is_lacking) <= _MOST_FILES:
