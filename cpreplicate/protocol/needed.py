@@ -22,6 +22,8 @@ from cpreplicate.protocol.replica_state import State, read_checkpoint
 from cpreplicate.protocol.source import MetadataBytes, highest_first
 from cpreplicate.storage import FileStatus, Transient
 
+_FEW = 2  # checkpoints that are listed one by one, where all could be listed at once
+
 
 def needed(replica: Replica, state: State, without: Collection[str] = ()) -> Texts:
     """Return the paths of the files and packs that a checkpoint in the directory references.
@@ -45,13 +47,18 @@ def refuse_later(replica: Replica, state: State, published: Collection[str]) -> 
 
     It may reference files that were not needed then. `published` are the checkpoints that this run
     wrote or will look at itself. Costs a listing of the replica, and one of each other checkpoint
-    whose directory may have changed.
+    whose directory may have changed, or one of many of these at once.
     """
     children = replica.children()
     listed = {child.name: child for child in children if child.is_directory and not child.is_link}
-    names = highest_first(listed)
-    for name in names:
-        if name not in published and _is_later(replica, state, listed[name]):
+    unsure = [
+        name
+        for name in highest_first(listed)
+        if name not in published and not _is_unchanged(state, listed[name])
+    ]
+    at_once = replica.metadata_at_once(len(unsure)) if len(unsure) > _FEW else {}
+    for name in unsure:
+        if _is_later(state, name, at_once.get(name) or replica.metadata_status(name)):
             raise Refused(
                 f"{replica.uri_of(name)}/{METADATA} was created by another program during the run:"
                 " a job writes its checkpoints here, and may need what was to be deleted. Nothing"
@@ -95,15 +102,19 @@ def _next_to(gone: Collection[str], names: Sequence[str]) -> list[str]:
     ]
 
 
-def _is_later(replica: Replica, state: State, directory: FileStatus) -> bool:
-    name = directory.name
-    examined = state.directories.get(name)
-    if state.is_settled(name) and examined and directory.modified == examined.modified:
-        return False
-    before, now = state.metadata_files.get(name), replica.metadata_status(name)
+def _is_unchanged(state: State, directory: FileStatus) -> bool:
+    """Return whether the time of a directory shows that it is as it was examined."""
+    examined = state.directories.get(directory.name)
+    is_settled = state.is_settled(directory.name)
+    return is_settled and examined is not None and directory.modified == examined.modified
+
+
+def _is_later(state: State, name: str, now: FileStatus | None) -> bool:
+    before = state.metadata_files.get(name)
     if before is None or now is None:
         return now is not None
-    return (now.length, now.modified) != (before.length, before.modified)
+    is_same = (now.length, now.modified, now.tag) == (before.length, before.modified, before.tag)
+    return not is_same
 
 
 def unreadable(replica: Replica, state: State) -> Iterator[str]:

@@ -3,8 +3,10 @@ file, so that a sync need not read them all.
 
 `.cpreplicate/points.summary` is a line of JSON and a Parquet file. The line has the place of the
 replica and its points, oldest first, each with what a listing showed of it when it was read: length
-and time of its record and manifest, and the time of its directory. The rows are the files of the
-points, each with the first and the last of some points in a row that have it so.
+and time of its record and manifest, and the time of its directory. Object stores have no such
+time: there it is what a listing of all points at once showed of its `_metadata`, and each of the
+three has its tag. The rows are the files of the points, each with the first and the last of some
+points in a row that have it so.
 
 It is derived, and never trusted by itself. The record of a checkpoint that was published later has
 the SHA-256 of the whole file, and is read. A point of the summary counts only while the listings of
@@ -17,7 +19,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -62,14 +64,25 @@ _COLUMNS = {
 _PLAIN = ""  # the pack of a file that is in none
 
 
+Look: TypeAlias = tuple[int, float] | tuple[int, float, str]
+"""The length and time of a file in a listing, and its tag if it has one."""
+
+
 class Mark(NamedTuple):
-    """What listings show of a point: length and time of its record and of its manifest, and the
-    time of its directory.
+    """What listings show of a point: its record, its manifest, and the time of its directory.
+
+    Where directories have no times, it is what they show of its `_metadata`.
     """
 
-    record: tuple[int, float]
-    manifest: tuple[int, float]
-    directory: float
+    record: Look
+    manifest: Look
+    place: float | Look
+
+    @property
+    def latest(self) -> float:
+        """The latest time of these."""
+        place = self.place[1] if isinstance(self.place, tuple) else self.place
+        return max(self.record[1], self.manifest[1], place)
 
 
 class Point(NamedTuple):
@@ -132,15 +145,26 @@ class Summary:
         self._checkpoints: dict[str, CommittedCheckpoint] = {}
 
     def unchanged(
-        self, children: Sequence[FileStatus], own: Mapping[str, FileStatus]
+        self,
+        children: Sequence[FileStatus],
+        own: Mapping[str, FileStatus],
+        metadata: Mapping[str, FileStatus],
     ) -> list[Point]:
-        """Return the points of which these listings show the same as when they were read."""
+        """Return the points of which these listings show the same as when they were read.
+
+        `metadata` has the `_metadata` of points `without_times`.
+        """
         listed = {child.name: child for child in children if child.name in self.points}
         return [
             point
             for name, point in self.points.items()
-            if name in listed and mark_of(listed[name], own) == point.mark
+            if name in listed and mark_of(listed[name], own, metadata.get(name)) == point.mark
         ]
+
+    def without_times(self, children: Sequence[FileStatus]) -> int:
+        """Return how many of its points are in directories that have no times."""
+        names = [child.name for child in children if child.is_directory and not child.dated]
+        return len(self.points.keys() & names)
 
     def checkpoint(self, name: str) -> CommittedCheckpoint:
         """Return what a point references, and its manifest."""
@@ -256,20 +280,36 @@ def summary_uri(replica: Replica) -> str:
     return replica.uri_of(f"{OWN}/{NAME}")
 
 
-def mark_of(directory: FileStatus, own: Mapping[str, FileStatus]) -> Mark | None:
+def mark_of(
+    directory: FileStatus, own: Mapping[str, FileStatus], metadata: FileStatus | None
+) -> Mark | None:
     """Return what listings show of a point: the replica's, and that of `.cpreplicate/`.
 
-    None if its record or manifest is missing, something is a link, or has no time.
+    `metadata` is what one shows of its `_metadata`. None if its record or manifest is missing,
+    something is a link, or has no time; in a directory without a time, if a file has no tag.
     """
     name = own_name(directory.name)
     record, listed = own.get(f"{name}{RECORD_SUFFIX}"), own.get(f"{name}{manifest.SUFFIX}")
     if record is None or listed is None or not directory.is_directory:
         return None
-    if any(each.is_link or each.dated is None for each in (directory, record, listed)):
+    if directory.is_link or not (_is_dated(record) and _is_dated(listed)):
         return None
-    return Mark(
-        (record.length, record.modified), (listed.length, listed.modified), directory.modified
-    )
+    if directory.dated is not None:
+        return Mark(_look(record), _look(listed), directory.modified)
+    if metadata is None or not _is_dated(metadata):
+        return None
+    if any(each.tag is None for each in (record, listed, metadata)):
+        return None
+    return Mark(_look(record), _look(listed), _look(metadata))
+
+
+def _is_dated(file: FileStatus) -> bool:
+    return not (file.is_link or file.is_directory or file.dated is None)
+
+
+def _look(file: FileStatus) -> Look:
+    seen = (file.length, file.modified)
+    return seen if file.tag is None else (*seen, file.tag)
 
 
 def is_summarisable(checkpoint: CommittedCheckpoint, listed: Manifest) -> bool:
@@ -330,7 +370,7 @@ def _points(fields: Any, root: str) -> Iterator[Point]:
         sequence, digests, completed, savepoint = record
         yield Point(
             *(name, number),
-            Mark(tuple(mark[0]), tuple(mark[1]), mark[2]),
+            Mark(*(tuple(each) if isinstance(each, list) else each for each in mark)),
             Digest(*metadata),
             modified,
             Record(sequence, tuple(Digest(*each) for each in digests), False, completed, savepoint),

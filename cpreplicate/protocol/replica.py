@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -60,6 +60,7 @@ from cpreplicate.storage.statuses import FileStatus, Listing
 _MANIFEST_WORTH = 16 << 20
 _STATS = 16  # at the same time
 _FEW_STATS = 4  # of this host, which take less time than threads for them
+_BEGINNING = "chk-"  # of the names of checkpoints
 ASKED = 8  # directories or checkpoints that are asked for ahead, at most
 
 
@@ -179,6 +180,14 @@ class Replica:
         status = _metadata_in(self._listed[name])
         assert status is not None
         return status
+
+    def metadata_at_once(self, most: int) -> Mapping[str, FileStatus]:
+        """Return the `_metadata` of all checkpoints `chk-N`, by checkpoint, listed at once.
+
+        There is none where the storage lists each directory by itself, or would need more calls
+        than `most`. One that is missing may be there: only its own directory shows that.
+        """
+        return self.storage.files_named(self.root, _BEGINNING, METADATA, most) or {}
 
     def metadata_file(self, name: str, length: int, modified: float) -> FileStatus:
         """Return the status of the `_metadata` of a checkpoint, as it was listed before."""

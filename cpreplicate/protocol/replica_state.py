@@ -121,11 +121,13 @@ class State:
 
     def mark(self, name: str) -> point_summary.Mark | None:
         """Return what the listings show of a checkpoint that has not changed for some seconds."""
-        seen = point_summary.mark_of(self.directories[name], self.own)
-        if seen is None or not self.is_settled(name):
+        directory, taken = self.directories[name], self.own.get(lease.NAME)
+        seen = point_summary.mark_of(directory, self.own, self.metadata_files[name])
+        if seen is None or taken is None:
             return None
-        latest = max(seen.record[1], seen.manifest[1])
-        return seen if latest < self.own[lease.NAME].modified - _COARSEST_TIME else None
+        if directory.dated is not None and not self.is_settled(name):
+            return None
+        return seen if seen.latest < taken.modified - _COARSEST_TIME else None
 
 
 def examine(replica: Replica, former: State | None = None, is_brief: bool = False) -> State:
@@ -305,8 +307,12 @@ def _briefly(replica: Replica, former: State | None, directory: _Directory) -> _
     """
     known = _Known(former, directory.own, {}).summary()
     summary = known or point_summary.read(replica, directory.own)
-    points = summary.unchanged(directory.children, directory.own) if summary is not None else []
-    if summary is None or not points:
+    if summary is None:
+        return None
+    undated = summary.without_times(directory.children)
+    metadata = replica.metadata_at_once(undated) if undated else {}
+    points = summary.unchanged(directory.children, directory.own, metadata)
+    if not points:
         return None
     turn = _in_turn(points, directory)
     unread = {point.name: point for point in points if point.name != turn}
@@ -318,7 +324,8 @@ def _briefly(replica: Replica, former: State | None, directory: _Directory) -> _
     if not summary.agrees(seen.checkpoints[turn], seen.records[turn]):
         return None
     files = {
-        name: replica.metadata_file(name, point.metadata.length, point.metadata_modified)
+        name: metadata.get(name)
+        or replica.metadata_file(name, point.metadata.length, point.metadata_modified)
         for name, point in unread.items()
     }
     held = {point.name: summary.checkpoint(point.name) for point in points}
@@ -399,12 +406,13 @@ class _Known:
     def _is_same(self, before: FileStatus | None, now: FileStatus | None) -> bool:
         """Return whether nothing replaced a file meanwhile.
 
-        Its length and time are the same, and it is so old that another one would have another time.
-        One without a time is read again.
+        Its length, time and tag are the same, and it is so old that another one would have another
+        time. One without a time is read again.
         """
         if before is None or now is None or now.is_link:
             return False
         is_alike = (now.length, now.modified) == (before.length, before.modified)
+        is_alike = is_alike and now.tag == before.tag
         return is_alike and now.dated is not None and now.dated < self._began() - _COARSEST_TIME
 
     def _began(self) -> float:

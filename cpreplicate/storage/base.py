@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 from cpreplicate.errors import Refused
@@ -227,8 +227,23 @@ class Storage(ABC):
             if child.is_directory or child.is_link:
                 listed.others.append(child)
             else:
-                listed.add(child.name, child.length, child.modified)
+                listed.add(child.name, child.length, child.modified, child.tag)
         return listed
+
+    def files_named(
+        self,
+        uri: str,  # noqa: ARG002  # most list one directory at a time
+        prefix: str,  # noqa: ARG002
+        name: str,  # noqa: ARG002
+        most: int,  # noqa: ARG002
+    ) -> Mapping[str, FileStatus] | None:
+        """Return the files of this name in the directories of `uri` whose names have this prefix.
+
+        They are by the name of their directory, each as `list` has it. It takes a call for each
+        1,000 files that these directories hold, however many directories there are. None if that
+        would be more than `most` calls, or the storage lists one directory at a time.
+        """
+        return None
 
     @abstractmethod
     def put(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, Protocol, TypeVar
 
@@ -44,6 +44,10 @@ class Reading(Protocol):
     def list(self, uri: str) -> list[FileStatus]: ...
 
     def listing(self, uri: str) -> Listing: ...
+
+    def files_named(
+        self, uri: str, prefix: str, name: str, most: int
+    ) -> Mapping[str, FileStatus] | None: ...
 
     def real(self, uri: str) -> str: ...
 

@@ -20,7 +20,8 @@ class Attributes(NamedTuple):
 class FileStatus(NamedTuple):
     """The status of a file or directory; that of its target for a symbolic link.
 
-    `length` is in bytes, `modified` in seconds since the epoch; see `dated`.
+    `length` is in bytes, `modified` in seconds since the epoch; see `dated`. `tag` is what object
+    stores give each content of a file, such as an ETag; None where it is not known.
     """
 
     uri: str
@@ -30,6 +31,7 @@ class FileStatus(NamedTuple):
     modified: float
     permission: int | None = None
     is_link: bool = False
+    tag: str | None = None
 
     @property
     def dated(self) -> float | None:
@@ -50,6 +52,7 @@ class Listing(NamedTuple):
     """The children of a directory: the plain files in columns, and the `others` as objects.
 
     Each file costs a tenth of a `FileStatus` so. `others` are directories and symbolic links.
+    `tags` are by name, of files that have one.
     """
 
     uri: str
@@ -57,23 +60,27 @@ class Listing(NamedTuple):
     lengths: array[int]
     modified: array[float]
     others: list[FileStatus]
+    tags: dict[str, str]
 
     def status(self, row: int) -> FileStatus:
         """Return a plain file as an object, without its permissions."""
         name = self.names[row]
         place = f"{self.uri.rstrip('/')}/{name}"
-        return FileStatus(place, name, self.lengths[row], False, self.modified[row])
+        length, modified, tag = self.lengths[row], self.modified[row], self.tags.get(name)
+        return FileStatus(place, name, length, False, modified, tag=tag)
 
-    def add(self, name: str, length: int, modified: float) -> None:
+    def add(self, name: str, length: int, modified: float, tag: str | None = None) -> None:
         """Add a plain file."""
         self.names.append(name)
         self.lengths.append(length)
         self.modified.append(modified)
+        if tag is not None:
+            self.tags[name] = tag
 
 
 def new_listing(uri: str) -> Listing:
     """Return a listing without children."""
-    return Listing(uri, [], array("q"), array("d"), [])
+    return Listing(uri, [], array("q"), array("d"), [], {})
 
 
 class Space(NamedTuple):

@@ -716,6 +716,49 @@ def test_a_listing_of_more_than_a_page_is_complete(storage, root):
     assert {each.name for each in storage.list(f"{root}/d")} == names
 
 
+def test_files_of_one_name_are_found_in_many_directories_as_a_list_has_them(storage, root):
+    for path in ("chk-1/a", "chk-1/file", "chk-2/file", "chk-2/z", "chk-3/a", "chk-4/in/file"):
+        put(storage, f"{root}/{path}", path.encode())
+    for path in ("chk-5", "other/file", "xchk-6/file", "chk-8/file-7", "chk-", "file"):
+        put(storage, f"{root}/{path}")
+    expected = {
+        name: status
+        for name in ("chk-1", "chk-2")
+        for status in storage.list(f"{root}/{name}")
+        if status.name == "file"
+    }
+    named = storage.files_named(root, "chk-", "file", 1)
+    if named is not None:
+        assert {name: status._replace(permission=None) for name, status in named.items()} == {
+            name: status._replace(permission=None) for name, status in expected.items()
+        }
+        assert storage.files_named(f"{root}/nothing", "chk-", "file", 1) == {}
+    assert (named is not None) is root.startswith(("s3:", "gs:", "abfs:"))
+
+
+def test_files_are_not_looked_for_by_more_calls_than_allowed(storage, root):
+    """A page has at least 1,000 objects, and 5,000 on Azure."""
+    if storage.files_named(root, "d", "0042", 1) is None or root.startswith("abfs"):
+        return  # test_files_of_one_name_… has where that is
+    with ThreadPoolExecutor(64) as pool:
+        list(pool.map(lambda number: put(storage, f"{root}/d/{number:04}"), range(1001)))
+    put(storage, f"{root}/d2/0042")
+    assert storage.files_named(root, "d", "0042", 1) is None
+    assert storage.files_named(root, "d", "0042", 2).keys() == {"d", "d2"}
+
+
+def test_another_content_of_the_same_length_has_another_tag(storage, root):
+    tags = []
+    for content in (b"first", b"other"):
+        put(storage, f"{root}/d/file", content)
+        (status,) = storage.list(f"{root}/d")
+        assert storage.listing(f"{root}/d").status(0) == status._replace(permission=None)
+        assert storage.stat(f"{root}/d/file").tag == status.tag
+        tags.append(status.tag)
+    assert tags == [None, None] or tags[0] != tags[1]
+    assert (None not in tags) is root.startswith(("s3:", "gs:", "abfs:"))
+
+
 def test_an_empty_directory_goes_when_asked(place, storage, root):
     put(storage, f"{root}/d/file")
     storage.delete(f"{root}/d/file")

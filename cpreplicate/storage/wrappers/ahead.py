@@ -8,7 +8,7 @@ is asked ahead. An answer counts for some seconds, else what is asked is asked a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
@@ -256,6 +256,13 @@ class Answering(StorageWrapper):
 
     def listing(self, uri: str) -> Listing:
         return _answered((self, "listing", uri), lambda: super(Answering, self).listing(uri))
+
+    def files_named(
+        self, uri: str, prefix: str, name: str, most: int
+    ) -> Mapping[str, FileStatus] | None:
+        question = (self, "files_named", uri, prefix, name, most)
+        call = super().files_named
+        return _answered(question, lambda: call(uri, prefix, name, most))
 
     def read(self, uri: str, offset: int = 0, count: int | None = None) -> bytes:
         question = (self, "read", uri, offset, count)

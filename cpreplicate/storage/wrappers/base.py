@@ -79,6 +79,7 @@ class StorageWrapper(Storage):
     stat = _passed_on(Storage.stat, "stat")
     list = _passed_on(Storage.list, "list")
     listing = _passed_on(Storage.listing, "list")
+    files_named = _passed_on(Storage.files_named, "list")
     put = _passed_on(Storage.put, "put")
     create_exclusive = _passed_on(Storage.create_exclusive, "create_exclusive")
     take_over = _passed_on(Storage.take_over, "take_over")

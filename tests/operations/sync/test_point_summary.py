@@ -30,6 +30,7 @@ from cpreplicate.storage import Side
 from cpreplicate.storage.statuses import FileStatus
 from tests.support.points import HOUR
 from tests.support.simulated import SimulatedDisk, SimulatedJob, files
+from tests.support.simulated_store import SimulatedStore
 from tests.support.staging import TARGET_ROOT, running_on, silent
 
 
@@ -65,11 +66,11 @@ class Hourly:
         return report
 
     def calls(self) -> Counter[str]:
-        """The calls of the next sync. Those that read a `_metadata` of the replica are `points`."""
+        """The calls at the target of the next sync. Those that read a `_metadata` are `points`."""
         seen: Counter[str] = Counter()
 
         def count(moment: str, verb: str, place: str) -> None:
-            seen[verb] += moment == "before"
+            seen[verb] += moment == "before" and uri.within(place, TARGET_ROOT)
             is_point = place.startswith(f"{self.replica}/chk-") and place.endswith("/_metadata")
             seen["points"] += (moment, verb, is_point) == ("before", "open", True)
 
@@ -109,8 +110,13 @@ def outcome(hourly: Hourly) -> object:
     return refusal, sorted((each.action, each.target) for each in report.plan.actions)
 
 
-def test_the_calls_of_a_sync_do_not_grow_with_the_points() -> None:
-    few, many = Hourly(2 * WORTH), Hourly(8 * WORTH)
+KINDS = [SimulatedDisk, SimulatedStore]
+of_each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@of_each_kind
+def test_the_calls_of_a_sync_do_not_grow_with_the_points(kind: type[SimulatedDisk]) -> None:
+    few, many = Hourly(2 * WORTH, kind()), Hourly(8 * WORTH, kind())
     few.sync(3 * WORTH)
     many.sync(9 * WORTH)
     # one of them writes the summary anew
@@ -159,11 +165,53 @@ class Stale(SimulatedDisk):
         ]
 
 
-@pytest.mark.parametrize("kind", [Undated, Stale])
+class Untagged(SimulatedStore):
+    """An object store whose listings have no tags."""
+
+    has_tags = False
+
+
+@pytest.mark.parametrize("kind", [Undated, Stale, Untagged])
 def test_directories_without_times_of_their_own_are_listed(kind: type[SimulatedDisk]) -> None:
     hourly = Hourly(2 * WORTH, kind())
     hourly.sync(3 * WORTH)
     assert not hourly.disk.is_file(hourly.summary)
+
+
+class Crowded(SimulatedStore):
+    """An object store on which more calls list all points at once than one for each of them."""
+
+    page = 1
+
+
+def test_points_are_read_where_a_listing_of_all_at_once_takes_more_calls_than_points() -> None:
+    hourly = Hourly(2 * WORTH, Crowded())
+    hourly.sync(3 * WORTH)
+    assert hourly.disk.is_file(hourly.summary)
+    assert hourly.calls()["points"] >= hourly.keep
+    hourly.sync(2)
+    assert there(hourly) == needed(hourly)
+
+
+def test_a_replica_with_one_point_costs_no_listing_of_all_points_at_once() -> None:
+    calls = []
+    for kind in (SimulatedStore, Untagged):
+        hourly = Hourly(1, kind())
+        hourly.sync(WORTH + 2)
+        calls.append(hourly.calls())
+    assert calls[0] == calls[1]  # the latter is never listed so
+
+
+def test_a_replica_that_was_copied_within_object_stores_is_read_once() -> None:
+    """The copies have other times, and the same tags."""
+    hourly = Hourly(2 * WORTH, SimulatedStore())
+    hourly.sync(3 * WORTH)
+    for path, data in files(hourly.disk.snapshot(), hourly.replica).items():
+        hourly.disk.place(path, data)
+    hourly.disk.clock.pass_(HOUR)
+    assert hourly.calls()["points"] >= hourly.keep
+    assert hourly.calls()["points"] < hourly.keep
+    assert there(hourly) == needed(hourly)
 
 
 def another_metadata(hourly: Hourly, name: str) -> None:
@@ -172,6 +220,20 @@ def another_metadata(hourly: Hourly, name: str) -> None:
     data = hourly.disk.data(place) or b""
     hourly.disk.write_new(f"{place}.new", lambda: [data[:-1] + bytes([data[-1] ^ 1])])
     hourly.disk.rename(f"{place}.new", place, replace=True)
+
+
+def another_metadata_of_the_same_time(hourly: Hourly, name: str) -> None:
+    """As above. Several nodes of a store date objects, and their clocks are not one."""
+    place = f"{hourly.replica}/{name}/_metadata"
+    data = hourly.disk.data(place) or b""
+    now, hourly.disk.clock.now = hourly.disk.clock.now, hourly.disk.modified(place)
+    hourly.disk.place(place, data[:-1] + bytes([data[-1] ^ 1]))
+    hourly.disk.clock.now = now
+
+
+def a_directory_for_metadata(hourly: Hourly, name: str) -> None:
+    hourly.disk.remove(f"{hourly.replica}/{name}/_metadata")
+    hourly.disk.place(f"{hourly.replica}/{name}/_metadata/part/_metadata", b"")
 
 
 def no_metadata(hourly: Hourly, name: str) -> None:
@@ -198,14 +260,20 @@ def a_link(hourly: Hourly, name: str) -> None:
     hourly.disk.link(f"{hourly.replica}/{name}", f"{hourly.job.root}/chk-{hourly.number}")
 
 
-CHANGES = [another_metadata, no_metadata, no_record, no_manifest, another_record, a_link]
+CHANGES = [another_metadata, no_metadata, no_record, no_manifest, another_record]
+CHANGES_OF = [
+    *((kind, change) for kind in KINDS for change in CHANGES),
+    (SimulatedDisk, a_link),
+    (SimulatedStore, another_metadata_of_the_same_time),
+    (SimulatedStore, a_directory_for_metadata),
+]
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize(("kind", "change"), CHANGES_OF, ids=lambda each: each.__name__)
 def test_a_point_that_changed_is_seen_as_without_a_summary(
-    change: Callable[[Hourly, str], None],
+    kind: type[SimulatedDisk], change: Callable[[Hourly, str], None]
 ) -> None:
-    hourly = Hourly(2 * WORTH)
+    hourly = Hourly(2 * WORTH, kind())
     hourly.sync(3 * WORTH)
     before = outcome(hourly)
     change(hourly, f"chk-{hourly.number - WORTH}")
@@ -225,12 +293,13 @@ def test_a_summary_that_nothing_vouches_for_is_not_used() -> None:
     assert there(hourly) == needed(hourly)
 
 
+@of_each_kind
 @pytest.mark.parametrize("more", range(4))
 def test_a_wrong_summary_for_which_a_record_vouches_deletes_no_file_of_the_next_point(
-    more: int,
+    more: int, kind: type[SimulatedDisk]
 ) -> None:
     """As if a version with a bug had written it: it hides what the next point needs, too."""
-    hourly = Hourly(2 * WORTH)
+    hourly = Hourly(2 * WORTH, kind())
     hourly.sync(3 * WORTH + more)
     oldest = hourly.number - hourly.keep + 1
     names = json.loads((hourly.disk.data(hourly.summary) or b"").partition(b"\n")[0])["points"]

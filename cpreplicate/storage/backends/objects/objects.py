@@ -22,8 +22,8 @@ from typing import Any, BinaryIO, TypeVar, cast
 from cpreplicate.core import uri as uris
 from cpreplicate.core.sizes import counted
 from cpreplicate.errors import Refused, UsageError
+from cpreplicate.storage.backends.objects import flat_listings, s3_options
 from cpreplicate.storage.backends.objects import policies as object_policies
-from cpreplicate.storage.backends.objects import s3_options
 from cpreplicate.storage.backends.objects import uploads as object_uploads
 from cpreplicate.storage.backends.objects.clients import PROTOCOLS, client, own_options
 from cpreplicate.storage.backends.objects.conditions import Conditions, Tried
@@ -53,8 +53,9 @@ _PART = 16 << 20  # bytes of one request; 10,000 parts, S3's limit, make a file 
 # copies, and not every service does.
 _COPY_SECONDS = 60.0
 _NO_SUCH_RANGE = "InvalidRange"  # an offset at or behind the end
-# each class has a name of its own for it
+# each class has a name of its own for these; objects of gs: have an ETag, too
 _TIMES = ("LastModified", "mtime", "last_modified", "updated")
+_TAGS = ("generation", "ETag", "etag")
 
 
 class ObjectStorage(Storage):
@@ -182,6 +183,25 @@ class ObjectStorage(Storage):
 
         found = sync(self._fs.loop, self._fs._lsdir, path, refresh=True)
         return cast(Sequence[Mapping[str, Any]], found)
+
+    def files_named(
+        self, uri: str, prefix: str, name: str, most: int
+    ) -> Mapping[str, FileStatus] | None:
+        """List all keys that begin with the prefix: those of one name are between the others."""
+        if self._protocol not in flat_listings.PROTOCOLS:
+            return None
+        bucket, key = _bucket_and_key(uri)
+        begin = f"{key}/{prefix}"
+        with translated_errors(uri):
+            entries = flat_listings.listed(self._fs, self._protocol, bucket, begin, most)
+        if entries is None:
+            return None
+        found = (_named(entry["name"], f"{bucket}/{key}/", name) for entry in entries)
+        return {
+            directory: _status(uris.join(uri, f"{directory}/{name}"), entry)
+            for directory, entry in zip(found, entries, strict=True)
+            if directory is not None and entry["type"] != "directory"
+        }
 
     def put(
         self,
@@ -574,12 +594,25 @@ def _bucket(uri: str) -> str:
     return _path(uri).partition("/")[0]
 
 
+def _named(path: str, directory: str, name: str) -> str | None:
+    """Return the X of a path `<directory>X/<name>`, None of any other path."""
+    inner, _, last = path.removeprefix(directory).rpartition("/")
+    return inner if last == name and "/" not in inner and path.startswith(directory) else None
+
+
 def _status(uri: str, entry: Mapping[str, Any]) -> FileStatus:
+    """Return the status of an object, or of a directory.
+
+    An object that stands for a directory has the time when it was made, which is none of what is in
+    the directory.
+    """
+    if entry["type"] == "directory":
+        return FileStatus(uri, uris.name(uri), 0, True, 0.0)
     changed: Any = next((entry[name] for name in _TIMES if entry.get(name)), None)
     modified = changed.timestamp() if hasattr(changed, "timestamp") else 0.0
-    return FileStatus(
-        uri, uris.name(uri), int(entry.get("size") or 0), entry["type"] == "directory", modified
-    )
+    tag = next((str(entry[name]) for name in _TAGS if entry.get(name)), None)
+    length = int(entry.get("size") or 0)
+    return FileStatus(uri, uris.name(uri), length, False, modified, tag=tag)
 
 
 def _without_markers(listed: Iterable[FileStatus]) -> list[FileStatus]:
