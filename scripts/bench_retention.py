@@ -1,6 +1,8 @@
 """What points in time cost: the CPU and the calls of a sync of a replica that keeps 1, 30 and 720
 of them, and the bytes of one that keeps 30 days of hourly checkpoints of an incremental job,
-divided by those of the union of their files. `make bench-retention`.
+divided by those of the union of their files. `make bench-retention`, on local disk. With `--on s3`
+each replica is made on local disk, then copied to an S3 of the tests, a process of its own, and
+measured there.
 
 The job is a model of one with RocksDB: each checkpoint adds files, and a compaction replaces those
 of several checkpoints by one. So a kept point shares most files with its neighbours.
@@ -17,6 +19,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -30,12 +35,15 @@ from cpreplicate.operations.sync.sync import sync
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import examine
 from cpreplicate.runners import ExecutionOptions
-from cpreplicate.storage import Sides
+from cpreplicate.storage import Side
 from cpreplicate.storage.backends.local.local import LocalStorage
+from cpreplicate.storage.base import Storage
 from cpreplicate.storage.wrappers.base import StorageWrapper
+from cpreplicate.storage.wrappers.retry import Retrying
 from scripts.bench.measured import end_tidily
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.registry import serving
+from tests.support.s3 import S3Server, side_options
 
 _FIRST = 1_790_000_000  # when the first checkpoint was completed, in seconds since the epoch
 _HOUR = 3600
@@ -48,6 +56,8 @@ _FEW = (1, 30)  # points of the replicas that are compared with the large one
 _MEASURED = 9  # syncs, the last ones of a replica
 _SETTLES = 2.5  # seconds after which a point is as one of the hour before
 _CPU_A_POINT = 0.5  # milliseconds at most
+_BUCKET, _RETRIES = "bench", 60.0  # seconds
+_PREFIX = "cpreplicate-bench-"
 
 
 class Cost(NamedTuple):
@@ -61,13 +71,61 @@ class Cost(NamedTuple):
 class Counting(StorageWrapper):
     """A storage that counts its calls by verb."""
 
-    def __init__(self, inner: LocalStorage) -> None:
+    def __init__(self, inner: Storage) -> None:
         super().__init__(inner)
         self.calls = Counter[str]()
 
     def before(self, verb: str, uri: str) -> None:
         if "/dcB/" in uri:
             self.calls[verb] += 1
+
+
+class Target:
+    """Where replicas are, each below another TARGET_ROOT, and the storage that has them."""
+
+    def __init__(self, kind: str, resources: ExitStack) -> None:
+        self.is_store, self._names = kind == "s3", 0
+        storage: Storage = LocalStorage()
+        if self.is_store:
+            server = resources.enter_context(S3Server())
+            server.make_bucket(_BUCKET)
+            # here, as its packages are not those of every installation
+            from cpreplicate.storage.backends.objects.objects import ObjectStorage
+
+            storage = ObjectStorage(f"s3://{_BUCKET}", side_options(server.endpoint))
+        self.counting = Counting(storage)
+        self.storage = Retrying(self.counting, _RETRIES) if self.is_store else self.counting
+        resources.enter_context(serving(kind, self.storage))
+
+    def root(self, place: Path) -> str:
+        """Return a TARGET_ROOT, into which what was replicated below `place` is copied."""
+        local = place / "dcB"
+        if not self.is_store:
+            return f"file:{local}"
+        self._names += 1
+        root = f"s3://{_BUCKET}/{self._names}/dcB"
+
+        def copy(path: Path) -> None:
+            self.storage.put(f"{root}/{path.relative_to(local)}", lambda: [path.read_bytes()])
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(copy, [path for path in local.rglob("*") if path.is_file()]))
+        return root
+
+    def bytes_of(self, directory: str) -> int:
+        """The lengths of all files below a directory."""
+        children = self.storage.list(directory)
+        return sum(
+            self.bytes_of(each.uri) if each.is_directory else each.length for each in children
+        )
+
+
+class Replicated(NamedTuple):
+    """A replica, the union of the files of its points, and what its last syncs took."""
+
+    place: str
+    union: Mapping[str, int]
+    cost: Cost
 
 
 def checkpoints(count: int, size: int) -> Iterator[dict[str, int]]:
@@ -91,9 +149,9 @@ def checkpoints(count: int, size: int) -> Iterator[dict[str, int]]:
 
 
 def replicated(
-    place: Path, count: int, expired: int, size: int, pack: PackMode
-) -> tuple[dict[str, int], Cost]:
-    """Sync each checkpoint, keep the last `count`, and return the union of the files of these.
+    target: Target, place: Path, count: int, expired: int, size: int, pack: PackMode
+) -> Replicated:
+    """Sync each checkpoint, and keep the last `count`.
 
     The last syncs are measured, each when the points before are settled.
     """
@@ -107,23 +165,27 @@ def replicated(
     )
     union: dict[str, int] = {}
     before: dict[str, int] = {}
-    times: list[float] = []
-    calls: list[int] = []
-    counting = Counting(LocalStorage())
-    with serving("file", counting):
-        for number, files in enumerate(checkpoints(count + expired, size), 1):
-            _complete(place / "dcA", number, files, before)
-            is_measured = number > count + expired - _MEASURED
-            time.sleep(_SETTLES if is_measured else 0.0)
-            counting.calls.clear()
-            began = time.process_time()
-            sync(request, lambda _line: None)
-            if is_measured:
-                times.append(1000 * (time.process_time() - began))
-                calls.append(counting.calls.total())
-            union |= files if number > expired else {}
-            before = files
-    return union, Cost(count, median(times), int(median(calls)))
+    costs: list[Cost] = []
+    last = count + expired
+    for number, files in enumerate(checkpoints(last, size), 1):
+        _complete(place / "dcA", number, files, before)
+        if number == last - _MEASURED - 1:  # what is copied is read once
+            request = replace(request, target_root=target.root(place))
+        time.sleep(_SETTLES if number >= last - _MEASURED - 1 else 0.0)
+        costs.append(_synced(request, target.counting, count))
+        union |= files if number > expired else {}
+        before = files
+    measured = costs[-_MEASURED:]
+    cpu, calls = median(each.cpu for each in measured), median(each.calls for each in measured)
+    return Replicated(f"{request.target_root}/{JOB}", union, Cost(count, cpu, int(calls)))
+
+
+def _synced(request: SyncRequest, counting: Counting, points: int) -> Cost:
+    """Sync once, and return what that took."""
+    counting.calls.clear()
+    began = time.process_time()
+    sync(request, lambda _line: None)
+    return Cost(points, 1000 * (time.process_time() - began), counting.calls.total())
 
 
 def _complete(root: Path, number: int, files: dict[str, int], before: dict[str, int]) -> None:
@@ -135,11 +197,6 @@ def _complete(root: Path, number: int, files: dict[str, int], before: dict[str, 
         (root / JOB / gone).unlink()
 
 
-def bytes_below(directory: Path) -> int:
-    """The lengths of all files below a directory."""
-    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
-
-
 def main() -> None:
     """Measure and print."""
     end_tidily()
@@ -149,33 +206,38 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=64 << 10, help="bytes of a new file")
     parser.add_argument("--directory", help="where to work, such as /dev/shm")
     parser.add_argument("--pack", choices=[*_TARGETS], help="default: one after the other")
+    parser.add_argument("--on", choices=["file", "s3"], default="file", help="the target")
     options = parser.parse_args()
-    for pack in [options.pack] if options.pack else _TARGETS:
-        few = [measured(points, options.size, pack, options.directory) for points in _FEW]
-        target = _TARGETS[pack]
-        with tempfile.TemporaryDirectory(
-            prefix="cpreplicate-bench-", dir=options.directory
-        ) as directory:
-            place, started = Path(directory), time.monotonic()
-            union, cost = replicated(place, options.points, options.expired, options.size, pack)
-            root = place / "dcB" / JOB
-            points = len(examine(Replica(f"file:{root}", Sides().target)).committed)
-            if points != options.points:
-                sys.exit(f"{points} points were kept, not {options.points}")
-            used, needed = bytes_below(root), sum(union.values())
-            print(
-                f"--pack {pack}: {points} points, {len(union)} files of {needed / 1e6:.1f} MB;"
-                f" {used / 1e6:.1f} MB in the replica, {used / needed:.3f} times (target {target});"
-                f" {time.monotonic() - started:.0f} s",
-                flush=True,
-            )
-            report([*few, cost], pack)
+    with ExitStack() as resources:
+        target = Target(options.on, resources)
+        for pack in [options.pack] if options.pack else _TARGETS:
+            few = [small(target, points, options, pack) for points in _FEW]
+            report([*few, large(target, options, pack)], pack)
 
 
-def measured(points: int, size: int, pack: PackMode, directory: str | None) -> Cost:
+def small(target: Target, points: int, options: argparse.Namespace, pack: PackMode) -> Cost:
     """Return what a sync takes of a small replica, of which some points have expired."""
-    with tempfile.TemporaryDirectory(prefix="cpreplicate-bench-", dir=directory) as place:
-        return replicated(Path(place), points, 2 * _MEASURED, size, pack)[1]
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=options.directory) as place:
+        expired = 2 * _MEASURED
+        return replicated(target, Path(place), points, expired, options.size, pack).cost
+
+
+def large(target: Target, options: argparse.Namespace, pack: PackMode) -> Cost:
+    """Return what a sync takes of the large replica, and print how large it is."""
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=options.directory) as directory:
+        place, started, points = Path(directory), time.monotonic(), options.points
+        found = replicated(target, place, points, options.expired, options.size, pack)
+        kept = len(examine(Replica(found.place, Side())).committed)
+        if kept != points:
+            sys.exit(f"{kept} points were kept, not {points}")
+        used, needed = target.bytes_of(found.place), sum(found.union.values())
+        print(
+            f"--pack {pack}: {points} points, {len(found.union)} files of {needed / 1e6:.1f} MB;"
+            f" {used / 1e6:.1f} MB in the replica, {used / needed:.3f} times"
+            f" (target {_TARGETS[pack]}); {time.monotonic() - started:.0f} s",
+            flush=True,
+        )
+        return found.cost
 
 
 def report(costs: list[Cost], pack: str) -> None:

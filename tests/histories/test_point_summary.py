@@ -1,5 +1,6 @@
 """Syncs of a replica with many points, whose summary is damaged, forged, out of date, or written
-over by an earlier version: no kept point ever lacks a file, and no summary changes what is done.
+over by an earlier version: no kept point ever lacks a file, and no summary changes what is done. So
+on a filesystem, and on an object store, whose directories have no times.
 """
 
 from __future__ import annotations
@@ -19,17 +20,20 @@ from cpreplicate.core import uri
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.restore import PathsMode
 from cpreplicate.core.retention import Retention
+from cpreplicate.errors import CpreplicateError
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate
 from cpreplicate.operations.upkeep.sweep import SweepRequest, sweep
+from cpreplicate.protocol import point_summary
 from cpreplicate.protocol.point_summary import NAME, WORTH
 from cpreplicate.runners import ExecutionOptions
 from tests.support import checker, parts
 from tests.support.points import HOUR
 from tests.support.reached import sometimes
 from tests.support.simulated import File, SimulatedDisk, SimulatedJob, State, files
+from tests.support.simulated_store import SimulatedStore
 from tests.support.staging import LATER, TARGET_ROOT, record_run, running_on, silent
 
 STEPS = 14
@@ -40,7 +44,8 @@ class Points:
 
     def __init__(self, seed: object) -> None:
         self.draw = draw = Random(f"points {seed}")
-        self.disk = SimulatedDisk(links=draw.random() < 0.3)
+        kind = draw.choice([SimulatedDisk, SimulatedStore])
+        self.disk = kind(links=draw.random() < 0.3)
         self.disk.pieces = 1
         self.job = SimulatedJob(self.disk, draw)
         self.replica = f"{TARGET_ROOT}/{self.job.job}"
@@ -54,7 +59,7 @@ class Points:
         self.goes_back = draw.random() < 0.5  # then Flink retains every checkpoint
         self.number = 0
         self.backups: list[File] = []  # summaries of former times
-        self.history: list[str] = [f"Points({seed!r}): keeps {self.keep}"]
+        self.history: list[str] = [f"Points({seed!r}): keeps {self.keep} on a {kind.__name__}"]
         self.wrong: list[str] = []
 
     def play(self, steps: int = STEPS) -> list[str]:
@@ -93,7 +98,9 @@ class Points:
             report = sync(request, silent)
         self.disk.hook = lambda *_: None
         read = {each for each in opened if each.startswith(f"{self.replica}/chk-")}
-        sometimes("a sync read few of its points", len(read) < self.keep - 1)
+        reads_few, is_store = len(read) < self.keep - 1, not self.disk.has_directories
+        sometimes("a sync read few of its points", reads_few)
+        sometimes("a sync read few of its points of an object store", reads_few and is_store)
         sometimes("a summary was doubted", NAME in self._there() and len(read) >= self.keep)
         if report.warnings != report.plan.warnings:
             self.wrong.append(f"warnings of a sync: {report.warnings}")
@@ -143,6 +150,50 @@ class Points:
     def sweep(self) -> None:
         with running_on(self.disk):
             sweep(SweepRequest(self.replica, min_age=0.0), silent)
+
+    def replace_metadata(self) -> None:
+        """Another program puts its `_metadata` over that of a point, until somebody repairs that.
+
+        It may be as long, and of the same second. No sync is made meanwhile, with a summary or
+        without one.
+        """
+        name = self.draw.choice(sorted(self._committed()))
+        place = f"{self.replica}/chk-{name}/_metadata"
+        file = self._file(place)
+        assert file is not None
+        data = file.data[:-1] + bytes([file.data[-1] ^ 1])
+        self._put_over(place, data, file.modified if self.draw.random() < 0.5 else None)
+        self.history.append(f"of chk-{name}")
+        self._complete()
+        with_summary, reading = self._refusal(), self.disk.snapshot()
+        self._without_summary()
+        if not with_summary or self._refusal() != with_summary:
+            self.wrong.append(f"with the summary {with_summary}, without {self._refusal()}")
+        self.disk.become(reading)
+        sometimes("a summary was there when a `_metadata` was replaced", NAME in self._there())
+        self._put_over(place, file.data)
+        with running_on(self.disk):
+            sync(self._request(), silent)
+
+    def _put_over(self, place: str, data: bytes, modified: float | None = None) -> None:
+        """Replace a file. That it has the time of the former shows nowhere but on object stores."""
+        now = self.disk.clock.now
+        if self.disk.has_directories:
+            self.disk.write_new(f"{place}.new", lambda: [data])
+            self.disk.rename(f"{place}.new", place, replace=True)
+            return
+        self.disk.clock.now = now if modified is None else modified
+        self.disk.place(place, data)
+        self.disk.clock.now = now
+
+    def _refusal(self) -> str:
+        """Why a sync would not be made now, nothing if it would."""
+        with running_on(self.disk):
+            try:
+                report = diff(self._request())
+            except CpreplicateError as error:
+                return str(error)
+        return "" if report.refusal is None else str(report.refusal)
 
     def truncate(self) -> None:
         data = self.disk.data(self.summary)
@@ -207,7 +258,7 @@ class Points:
 
     def _plan(self, request: SyncRequest, state: State) -> Any:
         """What a sync would do: the paths that it copies, keeps and deletes."""
-        disk = SimulatedDisk(state, self.disk.clock, self.disk.links)
+        disk = type(self.disk)(state, self.disk.clock, self.disk.links)
         with running_on(disk):
             plan = diff(request).plan
         return sorted((each.action, each.target, each.reason) for each in plan.actions)
@@ -244,16 +295,13 @@ class Points:
         self.disk.place(self.summary, json.dumps(head).encode() + b"\n" + body.getvalue())
 
     def _mark(self, name: str) -> list[Any] | None:
-        state = self.disk.snapshot()
-        own = state[self.own]
-        record, listed = own.get(f"{name}.json"), own.get(f"{name}.parquet")
-        if record is None or listed is None:
+        own = {each.name: each for each in self.disk.list(self.own)}
+        metadata = {each.name: each for each in self.disk.list(f"{self.replica}/{name}")}
+        directory = self.disk.stat(f"{self.replica}/{name}")
+        if directory is None:
             return None
-        with running_on(self.disk):
-            directory = self.disk.stat(f"{self.replica}/{name}")
-        assert directory is not None
-        times = [[len(each.data), each.modified] for each in (record, listed)]
-        return [*times, directory.modified]
+        mark = point_summary.mark_of(directory, own, metadata.get("_metadata"))
+        return None if mark is None else list(mark)
 
     def _there(self) -> set[str]:
         return {*self.disk.snapshot().get(self.own, {})}
@@ -300,6 +348,7 @@ ACTIONS: tuple[Callable[[Points], object], ...] = (
     *[Points.respell] * 2,
     Points.unpack,
     Points.sweep,
+    Points.replace_metadata,
     Points.truncate,
     Points.restore_from_a_backup,
     Points.copy_from_another_replica,

@@ -740,7 +740,7 @@ def test_files_are_not_looked_for_by_more_calls_than_allowed(storage, root):
     """A page has at least 1,000 objects, and 5,000 on Azure."""
     if storage.files_named(root, "d", "0042", 1) is None or root.startswith("abfs"):
         return  # test_files_of_one_name_… has where that is
-    with ThreadPoolExecutor(64) as pool:
+    with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda number: put(storage, f"{root}/d/{number:04}"), range(1001)))
     put(storage, f"{root}/d2/0042")
     assert storage.files_named(root, "d", "0042", 1) is None

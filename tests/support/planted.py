@@ -409,6 +409,28 @@ BUGS = (
         by="points",
     ),
     _bug(
+        "a replaced _metadata of an object store goes unseen",
+        "where directories have no times, a point is recognised by its _metadata, too",
+        (
+            "protocol.point_summary",
+            "mark_of",
+            "return Mark(_look(record), _look(listed), _look(metadata))",
+            "return Mark(_look(record), _look(listed), 1.0)",
+        ),
+        by="points",
+    ),
+    _bug(
+        "another content of the same second goes unseen",
+        "on an object store, a file of a point is recognised by its tag, too",
+        (
+            "protocol.point_summary",
+            "_look",
+            "return seen if file.tag is None else (*seen, file.tag)",
+            "return seen",
+        ),
+        by="points",
+    ),
+    _bug(
         "a new summary forgets files",
         "a summary has what the records of its points state",
         (

@@ -233,6 +233,8 @@ STATES: dict[str, Collection[str]] = {
     ),
     "tests/histories/test_point_summary.py": (
         "a sync read few of its points",
+        "a sync read few of its points of an object store",
+        "a summary was there when a `_metadata` was replaced",
         "a summary was doubted",
         "a run with points died",
         "an earlier version wrote beside a summary",

@@ -7,6 +7,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,7 +18,7 @@ from pyarrow import parquet
 
 from cpreplicate.core import uri
 from cpreplicate.core.retention import Retention
-from cpreplicate.errors import CpreplicateError
+from cpreplicate.errors import CpreplicateError, Refused
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
@@ -25,10 +26,14 @@ from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.upkeep.removal import RemovalRequest, remove
 from cpreplicate.protocol.journal import JournalRow, JournalWriter
 from cpreplicate.protocol.point_summary import NAME, WORTH
+from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.replica_state import examine
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from cpreplicate.storage.statuses import FileStatus
+from tests.support.kept_points import KeptPoints
 from tests.support.points import HOUR
+from tests.support.s3 import S3Server, side_options
 from tests.support.simulated import SimulatedDisk, SimulatedJob, files
 from tests.support.simulated_store import SimulatedStore
 from tests.support.staging import TARGET_ROOT, running_on, silent
@@ -346,6 +351,30 @@ def test_after_a_run_that_died_no_summary_proves_that_what_it_wrote_is_not_neede
         journal.flush()
     hourly.sync()
     assert needed(hourly) <= there(hourly)
+
+
+@pytest.mark.parametrize("verb", ["PUT", "DELETE"])
+def test_on_s3_a_sync_makes_no_request_a_point(s3: S3Server, tmp_path: Path, verb: str) -> None:
+    """After a `_metadata` was put over one, or deleted, all points are read again."""
+    bucket = s3.make_bucket(f"points-{verb.lower()}")
+    requests, side = [], Side((("s3:", tuple(side_options(s3.endpoint).items())),))
+    for count in (WORTH + 1, 3 * WORTH + 1):
+        kept = KeptPoints(tmp_path / str(count), side, f"{bucket}/{count}", count)
+        kept.sync()  # which reads all
+        calls = kept.calls()
+        requests.append(calls.total() - calls["points"])
+        assert calls["points"] <= WORTH
+    assert requests[1] <= requests[0] + 2
+    name = f"chk-{kept.number - WORTH}"
+    if verb == "PUT":
+        kept.rewrite(name, lambda data: data[:-1] + bytes([data[-1] ^ 1]))
+        with pytest.raises(Refused, match=name):
+            kept.sync()
+    else:
+        side.storage(kept.root).delete(f"{kept.replica}/{name}/_metadata")
+        kept.sync()
+        state = examine(Replica(kept.replica, side))
+        assert name not in [each.name for each in state.committed]
 
 
 def there(hourly: Hourly) -> set[str]:

@@ -12,7 +12,10 @@ Entry: TypeAlias = Mapping[str, Any]
 """An object as `ls` of its class describes it."""
 
 PROTOCOLS = ("s3", "gs", "abfs")
-_FIELDS = "nextPageToken,items(name,size,updated,generation)"
+_OF_GS: Mapping[str, Any] = {
+    "fields": "nextPageToken,items(name,size,updated,generation)",
+    "maxResults": 1_000,
+}
 
 
 class _Page(NamedTuple):
@@ -53,9 +56,7 @@ def _page_of_s3(client: Any, bucket: str, prefix: str, token: str | None) -> _Pa
 
 def _page_of_gs(client: Any, bucket: str, prefix: str, token: str | None) -> _Page:
     begin = {} if token is None else {"pageToken": token}
-    page = client.call(
-        *("GET", "b/{}/o", bucket), prefix=prefix, fields=_FIELDS, json_out=True, **begin
-    )
+    page = client.call("GET", "b/{}/o", bucket, prefix=prefix, json_out=True, **_OF_GS, **begin)
     entries = [client._process_object(bucket, each) for each in page.get("items", ())]
     return _Page(entries, page.get("nextPageToken"))
 

@@ -45,6 +45,56 @@ def test_a_directory_is_one_whatever_objects_other_tools_leave_for_it(s3: S3Serv
         assert status.is_directory == is_directory
 
 
+def test_files_of_a_name_are_found_beside_whatever_objects_other_tools_leave(s3: S3Server):
+    bucket = s3.make_bucket("named").removeprefix("s3://")
+    client = s3fs.S3FileSystem(**s3.options, use_listings_cache=False)
+    for key in ("chk-1/_metadata", "chk-2/a/_metadata", "chk-3/_metadata", "chk-5/_metadata"):
+        client.pipe_file(f"{bucket}/r/{key}", b"content")
+    for key in ("chk-1", "chk-4"):  # beside a directory, and in place of one
+        client.pipe_file(f"{bucket}/r/{key}", b"")
+    for key in ("chk-3/", "chk-4/_metadata/", "chk-6//_metadata", "chk-7/_metadata/", "/chk-8/_m"):
+        client.call_s3("put_object", Bucket=bucket, Key=f"r/{key}", Body=b"")
+    storage = ObjectStorage(f"s3://{bucket}", side_options(s3.endpoint))
+    found = storage.files_named(f"s3://{bucket}/r", "chk-", "_metadata", 1)
+    assert found is not None
+    assert sorted(found) == ["chk-1", "chk-3", "chk-5"]
+    for name, status in found.items():
+        assert storage.list(f"s3://{bucket}/r/{name}") == [status]
+
+
+def test_of_a_bucket_with_versions_the_latest_is_found_and_an_earlier_one_is_as_it_was(
+    s3: S3Server,
+):
+    bucket = s3.make_bucket("versions").removeprefix("s3://")
+    client = s3fs.S3FileSystem(**s3.options, use_listings_cache=False)
+    client.call_s3(
+        "put_bucket_versioning", Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
+    )
+    storage = ObjectStorage(f"s3://{bucket}", side_options(s3.endpoint))
+    place = {"Bucket": bucket, "Key": "r/chk-1/_metadata"}
+
+    def found():
+        return storage.files_named(f"s3://{bucket}/r", "chk-", "_metadata", 1)
+
+    client.call_s3("put_object", Body=b"first", **place)
+    first = found()
+    version = client.call_s3("put_object", Body=b"other", **place)["VersionId"]
+    assert found()["chk-1"].tag != first["chk-1"].tag
+    client.call_s3("delete_object", VersionId=version, **place)
+    assert found() == first
+    client.call_s3("delete_object", **place)
+    assert found() == {}
+
+
+def test_an_object_for_a_directory_gives_it_no_time(s3: S3Server):
+    """It would be that of the object, whatever happens in the directory."""
+    bucket = s3.make_bucket("untimed")
+    storage = ObjectStorage(bucket, side_options(s3.endpoint))
+    for key in ("r/chk-1", "r/chk-1/_metadata"):
+        storage.put(f"{bucket}/{key}", lambda: [b""])
+    assert [each.dated for each in storage.list(f"{bucket}/r")] == [None]
+
+
 def test_a_small_file_is_read_by_one_request_whose_cut_answer_is_not_taken(s3: S3Server):
     bucket = s3.make_bucket("small")
     with FaultyProxy(s3.endpoint) as proxy:
