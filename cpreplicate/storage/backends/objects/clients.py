@@ -120,7 +120,8 @@ def client(protocol: str, own: Mapping[str, str], deadline: float) -> Any:
         if protocol != "s3" or name not in (s3_options.ADDITIONAL, *s3_options.OWN)
     }
     if protocol == "s3":
-        session = {"session": _session()} if given.keys() <= defaults.keys() else {}
+        is_known = given.keys() <= {"region", *defaults}  # s3fs gives any other to its session
+        session = {"session": _session()} if is_known else {}
         given = _s3_options(given, own, deadline) | session
     if protocol == "gs" and given.pop(_HIERARCHICAL, False):
         cls = _hierarchical_class()

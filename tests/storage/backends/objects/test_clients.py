@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from botocore.utils import parse_timestamp
 
-from cpreplicate.storage.backends.objects.clients import moment
+from cpreplicate.storage.backends.objects.clients import client, moment
+from tests.support.s3 import side_options
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,10 @@ def test_what_is_no_time_is_refused_as_botocore_refuses_it(text: object) -> None
     with pytest.raises((ValueError, TypeError)) as theirs:
         parse_timestamp(text)
     assert str(ours.value) == str(theirs.value)
+
+
+def test_listings_of_s3_are_read_so_unless_an_option_is_one_of_the_session() -> None:
+    options = side_options("http://127.0.0.1:1")
+    factory = client("s3", options, 1.0).session.get_component("response_parser_factory")
+    assert factory.create_parser("rest-xml")._timestamp_parser is moment
+    assert client("s3", {**options, "profile": "other"}, 1.0).session is None
