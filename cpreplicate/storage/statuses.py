@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
+_TAGGED = 10_000  # files of a listing of which the tags are kept
+
 
 class Attributes(NamedTuple):
     """The attributes that `--preserve` copies.
@@ -52,7 +54,7 @@ class Listing(NamedTuple):
     """The children of a directory: the plain files in columns, and the `others` as objects.
 
     Each file costs a tenth of a `FileStatus` so. `others` are directories and symbolic links.
-    `tags` are by name, of files that have one.
+    `tags` are by name, of the first files that have one: those of a million would take 200 MB.
     """
 
     uri: str
@@ -74,7 +76,7 @@ class Listing(NamedTuple):
         self.names.append(name)
         self.lengths.append(length)
         self.modified.append(modified)
-        if tag is not None:
+        if tag is not None and len(self.tags) < _TAGGED:
             self.tags[name] = tag
 
 
