@@ -18,6 +18,7 @@ READS = {
     "file_id",
     "are_in_one_mount",
     "mounts_below",
+    "files_named",
     "reach",
 }
 READS |= {
