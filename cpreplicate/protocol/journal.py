@@ -30,7 +30,6 @@ from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.storage import TEMPORARY, Storage
 from cpreplicate.storage.base import room_of
 from cpreplicate.storage.reading import Reading
-from cpreplicate.storage.waiting.side_call import LaterCall
 
 PREFIX = "copied-"
 SECONDS = 30.0  # at most, between two parts
@@ -112,7 +111,6 @@ class JournalWriter:
         self._full, self._ended = threading.Event(), False
         self._waiting: list[JournalRow] = []
         self._parts = 0
-        self._writer: LaterCall | None = None
         self._begun: PendingPut | None = None
         self._last = _FRAME  # bytes that the last part may take
 
@@ -167,12 +165,8 @@ class JournalWriter:
         """Record a complete file in the next part."""
         with self._lock:
             self._waiting.append(copied)
-            if len(self._waiting) % self._most:
-                return
-        self._full.set()
-        if self._writer is not None:
-            with suppress(RuntimeError):  # the system has no thread left: it begins later
-                self._writer.begin()
+            if len(self._waiting) % self._most == 0:
+                self._full.set()
 
     @contextmanager
     def writing(self) -> Iterator[JournalWriter]:
@@ -184,18 +178,19 @@ class JournalWriter:
         has_room = False
         with suppress(OSError):
             has_room = self._storage.keep_room(self._spare, self._last)
-        self._writer = LaterCall(self._write_parts, self._seconds, "journal")
+        thread = threading.Thread(target=self._write_parts, name="journal", daemon=True)
+        thread.start()
         try:
             yield self
         except BaseException:
-            self._stop(self._writer)
+            self._stop(thread)
             # The reason why the run ended matters more: files that are not recorded are copied
             # again.
             with suppress(OSError, CpreplicateError):
                 self._flush_last()
             raise
         else:
-            self._stop(self._writer)
+            self._stop(thread)
         finally:
             if has_room:
                 with suppress(OSError, CpreplicateError):
@@ -220,19 +215,20 @@ class JournalWriter:
             part = self._part_uri(self._next_part())
             self._storage.fill_room(self._spare, part, _encoded(self._waiting))
 
-    def _stop(self, writer: LaterCall) -> None:
+    def _stop(self, thread: threading.Thread) -> None:
         self._ended = True
         self._full.set()
-        writer.end()
+        thread.join()
 
     def _write_parts(self) -> None:
-        while not self._ended:
+        while True:
+            self._full.wait(self._seconds)
+            if self._ended:
+                return
             self._full.clear()
             # If the run dies, the files of a lost part are copied again.
             with suppress(OSError, CpreplicateError):
                 self.flush()
-            if not self._ended:  # what comes later wakes it up
-                self._full.wait(self._seconds)
 
     def _write(self, rows: Sequence[_Row | JournalRow]) -> None:
         with self._pending(_encoded(rows)) as part:

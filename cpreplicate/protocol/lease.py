@@ -26,7 +26,6 @@ from cpreplicate.protocol import json_files
 from cpreplicate.protocol.processes import is_alive, own_process
 from cpreplicate.storage import TEMPORARY, Side
 from cpreplicate.storage.waiting.cancellation import cancellable, go_on
-from cpreplicate.storage.waiting.side_call import LaterCall
 
 NAME = "lease"
 PATH = f"{OWN}/{NAME}"  # in the replica
@@ -106,7 +105,9 @@ class Lease:
         self._may_be_there = False  # whether the lease may have been created
         self._loss: CpreplicateError | None = None  # what the heartbeat found
         self._stop = threading.Event()
-        self._renewer: LaterCall | None = None
+        self._renewer = threading.Thread(
+            target=self._renew_until_stopped, name="lease", daemon=True
+        )
 
     def take(self, wait: float, notify: Notify) -> None:
         """Take the lease within `wait` seconds, or raise `LeaseHeld`, which names the holder."""
@@ -120,7 +121,7 @@ class Lease:
                 notify(f"waiting {left:.0f} s at most: {self._held_by()}")
             _sleep(min(left, pause * random.uniform(0.5, 1.0)))
             pause = min(2 * pause, _LONGEST_PAUSE)
-        self._renewer = LaterCall(self._renew_until_stopped, self._heartbeat, "lease")
+        self._renewer.start()
 
     def refusal(self) -> str | None:
         """Return why the lease could not be taken now, which names the holder; None if it could.
@@ -246,8 +247,8 @@ class Lease:
         It stays after `leave`. May be called again, as after an interrupt.
         """
         self.renew_no_more()
-        if self._renewer is not None:
-            self._renewer.end()
+        if self._renewer.is_alive():
+            self._renewer.join()
         if self._is_left or not self._may_be_there:
             return
         if self._has_beaten:
@@ -346,16 +347,15 @@ class Lease:
         return json_files.parse(json_files.read(self._storage, self._heartbeat_uri(token))) or {}
 
     def _renew_until_stopped(self) -> None:
-        while not self._stop.is_set():
+        while not self._stop.wait(self._heartbeat):
             try:
-                # an error: the next beat tries again, and `check` raises once the time is over
-                with suppress(OSError):
-                    self.token.check(self._side)
-                    self._write_heartbeat()
+                self.token.check(self._side)
+                self._write_heartbeat()
+            except OSError:
+                continue  # the next beat tries again, and `check` raises once the time is over
             except CpreplicateError as error:
                 self._loss = error  # what works under the lease ends: `go_on`
                 return
-            self._stop.wait(self._heartbeat)
 
     def _write_heartbeat(self) -> None:
         beat = self._beat()

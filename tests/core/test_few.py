@@ -7,7 +7,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,12 +19,9 @@ from cpreplicate.core.path_columns import (
     Coded,
     Parts,
     are_plain,
-    begin_with,
     chosen,
     coded,
-    contain,
     directories,
-    distinct,
     last_rows,
     parts_of,
     prefixed,
@@ -85,12 +81,7 @@ def test_columns_of_texts_are_the_same_both_ways(some, others, first, data):
         (chosen, (column, flags)),
         (split, (column,)),
         (prefixed, ("é/", column)),
-        (begin_with, (column, "shared/")),
-        (begin_with, (column, some[0] if some else "")),
-        (contain, (column, "?")),
-        (contain, (column, "a")),
         (directories, (column,)),
-        (distinct, (column,)),
         (last_rows, (column,)),
         (coded, (column,)),
         (are_plain, (column,)),
@@ -102,18 +93,7 @@ def test_columns_of_texts_are_the_same_both_ways(some, others, first, data):
     both_ways(lambda: plain(parts_of(column).take(rows).texts()))
     data_column = column.cast("large_binary")
     both_ways(lambda: (plain(split(data_column)), plain(coded(data_column))))
-    both_ways(lambda: plain(distinct(pa.array(rows))))
     both_ways(lambda: plain(are_plain(data_column)))
-
-
-@given(TEXTS, st.data())
-def test_rows_of_a_table_are_chosen_the_same_both_ways(some, data):
-    paths = list(dict.fromkeys(some))
-    flags = np.array(data.draw(st.lists(st.booleans(), min_size=len(paths), max_size=len(paths))))
-    lengths = Lengths.of({path: number for number, path in enumerate(paths)})
-    for rows in (flags.astype(np.bool_), ~flags.astype(np.bool_), np.ones(len(paths), np.bool_)):
-        taken = both_ways(lambda rows=rows: list(lengths.take(rows).items()))
-        assert taken == [item for item, flag in zip(lengths.items(), rows, strict=True) if flag]
 
 
 FILES = st.dictionaries(

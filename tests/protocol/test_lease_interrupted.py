@@ -13,7 +13,6 @@ from cpreplicate.protocol import lease
 from cpreplicate.storage import Side
 from cpreplicate.storage.backends import rename_commit
 from cpreplicate.storage.backends.local import local
-from cpreplicate.storage.waiting.side_call import waiting_calls
 from tests.protocol.test_lease import leave_behind
 from tests.support import parts
 from tests.support.waiting import wait_until
@@ -56,13 +55,7 @@ class Interrupting:
 
 
 def renewers():
-    """The threads that run, once those that would begin later have begun.
-
-    One that an exception kept from its start is listed for ever.
-    """
-    for call in waiting_calls():
-        if call.name == "lease":
-            call.begin()
+    """The threads that run. One that an exception kept from its start is listed for ever."""
     named = [thread for thread in threading.enumerate() if thread.name == "lease"]
     return [thread for thread in named if thread.is_alive()]
 

@@ -7,10 +7,7 @@ behind.
 from __future__ import annotations
 
 import contextlib
-import heapq
-import itertools
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LOOK = 0.1  # seconds between two looks at a cancellation of the caller
 _PAUSE = 0.5  # seconds between two cancellations of a call
-_AGAIN = 1.0  # seconds after which a thread is asked for again where there was none
 
 
 class SideCall(Generic[T]):
@@ -111,108 +107,6 @@ def in_thread(call: Callable[[], T], name: str) -> SideCall[T]:
     begun = SideCall(call)
     threading.Thread(target=begun.run, name=name, daemon=True).start()
     return begun
-
-
-class LaterCall:
-    """A call that begins after some seconds, in a thread of its own, unless it is ended before.
-
-    What watches over work begins late, and most work has ended by then: so no thread is begun that
-    would only wait. One thread of the process waits for all.
-    """
-
-    def __init__(self, call: Callable[[], object], seconds: float, name: str) -> None:
-        self._call: Callable[[], object] | None = call
-        self._lock, self._thread = threading.Lock(), cast("threading.Thread | None", None)
-        self.name = name
-        _alarm.set(self, seconds)
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the call may begin later."""
-        return self._call is not None
-
-    def begin(self) -> None:
-        """Begin the call now, unless it has begun, or is not to begin any more.
-
-        Raises `RuntimeError` if the system has no thread left.
-        """
-        with self._lock:
-            if self._call is not None:
-                thread = threading.Thread(target=self._call, name=self.name, daemon=True)
-                thread.start()
-                self._call, self._thread = None, thread
-
-    def end(self, seconds: float | None = None) -> None:
-        """Let the call not begin. If it has begun, wait for its end, at most for some seconds."""
-        with self._lock:
-            self._call = None
-        if self._thread is not None:
-            self._thread.join(seconds)
-
-
-class _Alarm:
-    """Begins calls when they are due."""
-
-    def __init__(self) -> None:
-        self._calls: list[tuple[float, int, LaterCall]] = []  # a heap
-        self._numbers, self._is_watched = itertools.count(), False
-        # no condition: an exception of a signal, as it is taken, would leave its lock taken
-        self._lock, self._changed = threading.Lock(), threading.Lock()
-
-    def set(self, call: LaterCall, seconds: float) -> None:
-        """Begin a call after some seconds."""
-        entry = time.monotonic() + seconds, next(self._numbers), call
-        with self._lock:
-            heapq.heappush(self._calls, entry)
-            is_first = self._calls[0] is entry
-            if not self._is_watched:
-                threading.Thread(target=self._watch, name="later", daemon=True).start()
-                self._is_watched = True
-        if is_first:
-            with contextlib.suppress(RuntimeError):  # it is to look already
-                self._changed.release()
-
-    def waiting(self) -> list[LaterCall]:
-        """Return the calls that may begin later."""
-        with self._lock:
-            return [call for *_, call in self._calls if call.is_waiting]
-
-    def _watch(self) -> None:
-        """Begin each call that is due, until the process ends."""
-        while True:
-            self._changed.acquire(timeout=self._begin_due())
-
-    def _begin_due(self) -> float:
-        """Begin what is due. Return the seconds until the next call is, -1 if there is none."""
-        due, now = [], time.monotonic()
-        with self._lock:
-            # most that come first have ended: they wake nobody up
-            while self._calls and (self._calls[0][0] <= now or not self._calls[0][2].is_waiting):
-                due.append(heapq.heappop(self._calls)[2])
-            left = self._calls[0][0] - now if self._calls else -1.0
-        for call in due:
-            try:
-                call.begin()
-            except (RuntimeError, MemoryError):  # the system has no thread left now
-                self.set(call, _AGAIN)
-        return min(left, threading.TIMEOUT_MAX)
-
-
-_alarm = _Alarm()
-
-
-def waiting_calls() -> list[LaterCall]:
-    """Return the calls of this process that may begin later."""
-    return _alarm.waiting()
-
-
-def _after_fork() -> None:
-    """Begin without calls: they are those of the parent."""
-    global _alarm
-    _alarm = _Alarm()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def in_pool(pool: ThreadPoolExecutor) -> Executor:

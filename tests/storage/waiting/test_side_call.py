@@ -5,12 +5,7 @@ import threading
 import pytest
 
 from cpreplicate.storage.waiting.cancellation import cancellable
-from cpreplicate.storage.waiting.side_call import (
-    LaterCall,
-    all_ended,
-    in_thread,
-    waiting_calls,
-)
+from cpreplicate.storage.waiting.side_call import all_ended, in_thread
 from tests.support.waiting import PATIENCE
 
 
@@ -90,68 +85,3 @@ def test_who_waits_for_a_call_can_be_cancelled_meanwhile():
         call.wait_or_be_cancelled(PATIENCE)
     never.set()
     assert call.wait_or_be_cancelled(PATIENCE)
-
-
-def test_a_later_call_begins_when_it_is_due():
-    begun = threading.Event()
-    LaterCall(begun.set, 0.01, "due")
-    assert begun.wait(PATIENCE)
-
-
-def test_a_later_call_that_ends_before_it_is_due_never_begins():
-    begun, other = threading.Event(), threading.Event()
-    later = LaterCall(begun.set, 0.05, "ended")
-    assert later in waiting_calls()
-    later.end()
-    assert later not in waiting_calls()
-    LaterCall(other.set, 0.1, "other")
-    assert other.wait(PATIENCE)
-    later.begin()
-    assert not begun.is_set()
-
-
-def test_a_later_call_can_be_begun_at_once_and_its_end_is_waited_for():
-    calls, go_on = [], threading.Event()
-
-    def call():
-        assert go_on.wait(PATIENCE)
-        calls.append(threading.current_thread().name)
-
-    later = LaterCall(call, 3600.0, "watch")
-    later.begin()
-    later.begin()
-    later.end(0.01)
-    assert not calls
-    go_on.set()
-    later.end()
-    assert calls == ["watch"]
-
-
-def test_the_call_that_is_due_first_begins_first():
-    first, second, begun = threading.Event(), threading.Event(), []
-
-    def begin(event):
-        begun.append(event)
-        event.set()
-
-    LaterCall(lambda: begin(second), 0.4, "second")
-    LaterCall(lambda: begin(first), 0.05, "first")
-    assert second.wait(PATIENCE)
-    assert begun == [first, second]
-
-
-def test_a_later_call_is_begun_again_where_the_system_has_no_thread(monkeypatch):
-    begun, start = threading.Event(), threading.Thread.start
-    later = LaterCall(begun.set, 3600.0, "late")
-
-    def fail(thread):
-        if thread.name == "late":
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", fail)
-        with pytest.raises(RuntimeError):
-            later.begin()
-    later.begin()
-    assert begun.wait(PATIENCE)

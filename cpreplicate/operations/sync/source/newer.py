@@ -40,7 +40,7 @@ from cpreplicate.operations.sync.source.state import (
 from cpreplicate.protocol.source import Source, highest_first, newest
 from cpreplicate.runners import Outcome, RunnerStopped, Wanted
 from cpreplicate.storage.waiting.cancellation import cancellable
-from cpreplicate.storage.waiting.side_call import LaterCall, SideCall
+from cpreplicate.storage.waiting.side_call import in_thread
 
 MOST_WITHOUT_GAIN = 8  # turns in a row, none of which left less to be copied than one before
 # of the bytes that are left, one part: a larger `_metadata` is not read for a comparison
@@ -122,7 +122,6 @@ class Following:
         self._newer: SourceState | None = None
         self._notify, self._clock = notify, clock
         self._lock, self._wake = threading.RLock(), threading.Event()
-        self._looks: LaterCall | None = None
         self._is_lost = self._is_copying = False
         self._copied: dict[str, Outcome] = {}
         self.packs: dict[str, int] = {}  # where those end that were written, by their path
@@ -140,15 +139,13 @@ class Following:
             yield
             return
         ended = threading.Event()
-        looks = SideCall(lambda: self._look_until(ended))
-        self._looks = LaterCall(looks.run, self._request.look_every, "newer")
+        looks = in_thread(lambda: self._look_until(ended), "newer")
         try:
             yield
         finally:
             ended.set()
             self._wake.set()
-            self._looks.end(_END_SECONDS)
-            if looks.has_ended:
+            if looks.wait(_END_SECONDS):
                 looks.result()
 
     @contextmanager
@@ -177,9 +174,6 @@ class Following:
         if outcome.missing:
             self._is_lost = True
             self._wake.set()
-            if self._looks is not None:
-                with suppress(RuntimeError):  # the system has no thread left: they begin later
-                    self._looks.begin()
         elif outcome.error is None and path is not None and path not in self._copied:
             self._copied[path] = outcome
             self.files += 1
@@ -286,14 +280,13 @@ class Following:
 
         with cancellable(go_on):
             while not ended.is_set():
+                self._wake.wait(self._request.look_every)
                 self._wake.clear()
                 # who copies finds out whether the source is lost
                 with suppress(CpreplicateError, OSError, RunnerStopped):
                     go_on()
                     self.look()
                 ended.wait(min(_PAUSE, self._request.look_every))
-                if not ended.is_set():  # what comes later wakes it up
-                    self._wake.wait(self._request.look_every)
 
     def _found(self, current: SourceState) -> Source | None:
         """Return the newest checkpoint, if it is newer than the one that is copied."""
