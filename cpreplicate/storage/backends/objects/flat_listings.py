@@ -19,7 +19,10 @@ _OF_GS: Mapping[str, Any] = {
 
 
 class _Page(NamedTuple):
-    """The answer to one call, and what asks for the next one; None after the last."""
+    """The answer to one call, and what asks for the next one.
+
+    None after the last; empty where the listing goes on and the service does not say how.
+    """
 
     entries: Sequence[Entry]
     token: str | None
@@ -28,9 +31,10 @@ class _Page(NamedTuple):
 def listed(
     client: Any, protocol: str, bucket: str, prefix: str, most: int
 ) -> Sequence[Entry] | None:
-    """Return the objects whose keys begin with a prefix. None if they take more calls than `most`.
+    """Return the objects whose keys begin with a prefix.
 
-    `client` is of the class of the protocol. Raises what that raises.
+    None if they take more calls than `most`, or if the service does not say how its listing goes
+    on. `client` is of the class of the protocol. Raises what that raises.
     """
     ask = {"s3": _page_of_s3, "gs": _page_of_gs, "abfs": _page_of_abfs}[protocol]
     entries: list[Entry] = []
@@ -39,8 +43,8 @@ def listed(
         page = ask(client, bucket, prefix, token)
         entries += page.entries
         token = page.token
-        if token is None:
-            return entries
+        if not token:
+            return entries if token is None else None
     return None
 
 
@@ -51,7 +55,8 @@ def _page_of_s3(client: Any, bucket: str, prefix: str, token: str | None) -> _Pa
         {**each, "name": f"{bucket}/{each['Key']}", "size": each["Size"], "type": "file"}
         for each in page.get("Contents", ())
     ]
-    return _Page(entries, page["NextContinuationToken"] if page.get("IsTruncated") else None)
+    next_token = page.get("NextContinuationToken", "") if page.get("IsTruncated") else None
+    return _Page(entries, next_token)
 
 
 def _page_of_gs(client: Any, bucket: str, prefix: str, token: str | None) -> _Page:

@@ -4,6 +4,7 @@ import pytest
 import s3fs
 
 from cpreplicate.storage import Side
+from cpreplicate.storage.backends.objects.flat_listings import listed
 from cpreplicate.storage.backends.objects.objects import ObjectStorage
 from cpreplicate.storage.base import Transient
 from tests.support.s3 import FaultyProxy, S3Server, side_options
@@ -60,6 +61,22 @@ def test_files_of_a_name_are_found_beside_whatever_objects_other_tools_leave(s3:
     assert sorted(found) == ["chk-1", "chk-3", "chk-5"]
     for name, status in found.items():
         assert storage.list(f"s3://{bucket}/r/{name}") == [status]
+
+
+class Truncating(s3fs.S3FileSystem):
+    """As a service that cuts a listing short and does not say how it goes on."""
+
+    def call_s3(self, method, **arguments):
+        return {**super().call_s3(method, **arguments), "IsTruncated": True}
+
+
+def test_a_listing_of_which_the_service_does_not_say_how_it_goes_on_counts_for_none(s3: S3Server):
+    bucket = s3.make_bucket("truncated").removeprefix("s3://")
+    client = s3fs.S3FileSystem(**s3.options, use_listings_cache=False)
+    client.call_s3("put_object", Bucket=bucket, Key="r/chk-1/_metadata", Body=b"")
+    truncating = Truncating(**s3.options, use_listings_cache=False)
+    assert len(listed(client, "s3", bucket, "r/chk-", 9) or ()) == 1
+    assert listed(truncating, "s3", bucket, "r/chk-", 9) is None
 
 
 def test_of_a_bucket_with_versions_the_latest_is_found_and_an_earlier_one_is_as_it_was(
