@@ -36,7 +36,7 @@ _END_OF_HEADERS = b"\r\n\r\n"
 _MOST_BODY = 1 << 16  # bytes of a request that is refused, which are read
 _TEXT = "text/plain; charset=utf-8"
 _PATHS = "see /metrics, /healthz, /readyz, /jobs and /jobs/NAME/restore\n"
-_MOST_OPEN = 100  # connections: each costs a thread and a descriptor
+MOST_OPEN = 100  # connections: each costs a thread and a descriptor
 _WAITING = 64  # connections that the system accepts before the server does
 _KEPT_FOR = 1.0  # seconds, of an answer with metrics
 _MOST_OF_TIME = 10  # at most one part of so many is spent on answers with metrics
@@ -153,7 +153,7 @@ class _Server(socketserver.ThreadingTCPServer):
         """Answer in a thread. Beyond some connections, the oldest one is cut off."""
         with self._lock:
             self._open[request] = None
-            surplus = list(self._open)[: max(0, len(self._open) - _MOST_OPEN)]
+            surplus = list(self._open)[: max(0, len(self._open) - MOST_OPEN)]
             for oldest in surplus:
                 del self._open[oldest]
                 with suppress(OSError):

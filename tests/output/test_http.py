@@ -18,10 +18,10 @@ from cpreplicate.errors import UsageError
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.schedule import Load
 from cpreplicate.output import http
-from cpreplicate.output.http import ListenAddress, Page, parse_address, serve
+from cpreplicate.output.http import MOST_OPEN, ListenAddress, Page, parse_address, serve
 from tests.support.prometheus import prometheus, promtool
 from tests.support.stepping import ManualClock
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 FREE = ListenAddress("127.0.0.1", 0)
 JOB = Observation(
@@ -314,6 +314,11 @@ def test_healthz_names_the_sources_that_nobody_looked_at_and_stays_200():
     assert "orders\\x1b[2J" in text
 
 
+def answering() -> int:
+    """How many threads answer a connection: as busy as the machine is, some of closed ones, too."""
+    return sum("process_request" in each.name for each in threading.enumerate())
+
+
 def test_many_connections_that_ask_for_nothing_cost_no_probe():
     with contextlib.ExitStack() as stack:
         address = stack.enter_context(serve(FREE, list, yes, yes))
@@ -321,5 +326,4 @@ def test_many_connections_that_ask_for_nothing_cost_no_probe():
             client = stack.enter_context(socket.create_connection((address.host, address.port)))
             client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
         assert get(address, "/healthz")[0] == 200
-        answering = [each for each in threading.enumerate() if "process_request" in each.name]
-        assert len(answering) <= 110
+        wait_until(lambda: answering() <= MOST_OPEN, "the end of the oldest connections' threads")
