@@ -1103,6 +1103,9 @@ def test_first_copies_hold_up_no_job_that_was_copied_before(tmp_path, monkeypatc
     write(tmp_path, 1, 2, NEXT)
     begun, release = [], threading.Event()
 
+    def first_copies():
+        return [each for each in begun if job_id(1) not in each]
+
     def sync_slowly(request, *others):
         begun.append(request.source)
         if job_id(1) not in request.source:
@@ -1114,7 +1117,8 @@ def test_first_copies_hold_up_no_job_that_was_copied_before(tmp_path, monkeypatc
     try:
         with running(Jobs(*found), slots=2) as service:
             wait_until(lambda: replica_ids(service).get("job-1") == 2)
-            assert len([each for each in begun if job_id(1) not in each]) == 1
+            wait_until(first_copies)
+            assert len(first_copies()) == 1
             release.set()
             wait_until(lambda: set(replica_ids(service).values()) == {1, 2})
     finally:

@@ -38,25 +38,13 @@ from tests.support.far import (
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, put_checkpoint
 from tests.support.registry import serving
+from tests.support.stepping import ManualClock
 
 REPLICA = f"{TARGET}/{JOB}"
 OWN = f"{REPLICA}/.cpreplicate"
 MOST_CALLS = 47
 DEATHS = range(1, 72)  # of calls at the target and at the source, transfers included
 NEXT = {**dict(list(CHANGED.items())[1:]), "shared/newer": 4000}
-
-
-class Still(clock.Clock):
-    """A clock that stands still unless it is set."""
-
-    def __init__(self) -> None:
-        self._now, self.at = super().now(), 0.0
-
-    def now(self) -> float:
-        return self._now
-
-    def monotonic(self) -> float:
-        return self.at
 
 
 def silent(_line: str) -> None:
@@ -76,7 +64,7 @@ def ended(calls: list[Call], path: str, name: str = "rename2") -> float:
 @pytest.mark.parametrize("source", ["/chk-2", ""], ids=["checkpoint", "job"])
 def test_the_calls_of_a_sync_that_changes_one_file(tmp_path, source, monkeypatch):
     # a check of the lease counts for a second, however long that takes here
-    monkeypatch.setattr(clock, "MACHINE", Still())
+    monkeypatch.setattr(clock, "MACHINE", ManualClock())
     calls = calls_of_sync(tmp_path, source)
     assert ended(calls, f"{OWN}/lease") < began(calls, "/copied-"), "nothing is changed before"
     assert ended(calls, "/copied-") < began(calls, "/shared/new"), "it is recorded before"
@@ -245,7 +233,7 @@ def test_an_old_metadata_that_a_job_replaces_after_the_look_under_the_lease_stay
 
 
 def test_a_lease_that_another_run_took_is_not_removed(staged, tmp_path, monkeypatch):
-    now = Still()
+    now = ManualClock()
     monkeypatch.setattr(clock, "MACHINE", now)
     shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
     far, held = FarHdfs(tmp_path), tmp_path / "b/target" / JOB / ".cpreplicate/lease"
@@ -253,7 +241,7 @@ def test_a_lease_that_another_run_took_is_not_removed(staged, tmp_path, monkeypa
     def hook(name: str, uri: str) -> None:
         if name == "rename2" and "-withdrawn-" in uri:
             held.write_text(json.dumps({**json.loads(held.read_text()), "token": "another"}))
-            now.at += 2 * lease.JUST_CHECKED
+            now.pass_(2 * lease.JUST_CHECKED)
 
     far.hook = hook
     with serving("hdfs", Retrying(far, 60.0)):
