@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,35 @@ with ThreadPoolExecutor(8) as pool:
     found = list(pool.map(contend, range(8)))
 print(found.count(True), open(lease.removeprefix("file:")).read() == str(found.index(True)))
 """
+
+FILLED = """
+import contextlib, sys, threading
+from cpreplicate.cli import main
+from cpreplicate.storage import Side
+from cpreplicate.storage.wrappers.base import StorageWrapper
+from tests.support.registry import serving
+
+filler, lock, copied = sys.argv.pop(1), threading.Lock(), []
+
+class Filled(StorageWrapper):
+    def carry_out(self, verb, uri, call):
+        if verb != "put" or "/shared/" not in uri:
+            return super().carry_out(verb, uri, call)
+        with lock:  # one after the other: a machine that stands still lets no copy slip through
+            if len(copied) >= 5:
+                fill()
+            copied.append(super().carry_out(verb, uri, call))
+            return copied[-1]
+
+def fill():
+    with open(filler, "ab", 0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
+
+with serving("file", Filled(Side().storage("file:/"))):
+    main()
+"""
+PROJECT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -62,18 +92,18 @@ def litter(target):
 
 
 def test_a_run_that_met_a_full_disk_is_resumed_by_what_it_recorded(source, target):
-    there = f"$(ls {target}/{JOB}/shared 2>/dev/null | wc -l)"
+    program = target.parent / "filled.py"
+    program.write_text(FILLED)
+    words = sync(source, target, "-q").removeprefix(CLI)
     out, messages = run(
         target,
-        f"{sync(source, target, '--bandwidth 40KB/s')} -q & sync=$!",
-        f"until [ {there} -ge 5 ]; do sleep 0.1; done",
-        "while kill -0 $sync 2>/dev/null; do fill; sleep 0.02; done",
-        "wait $sync; echo $?",
+        f"PYTHONPATH={PROJECT} {sys.executable} {program} {target}/filler {words}; echo $?",
         f"ls {target}/{JOB}/shared | wc -l",
         f"rm {target}/filler",
         sync(source, target, "--output json"),
     )
     code, count, document = out.splitlines()
+    assert count == "5"
     copied = json.loads(document)["copy"]["files"]
     assert (int(code), copied) == (3, len(FILES) - int(count))
     assert "Fix what the messages name" in messages

@@ -6,6 +6,7 @@ import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -22,7 +23,7 @@ from cpreplicate.protocol.lease import acquire
 from cpreplicate.runners import ExecutionOptions, InlineRunner, NeedsSpark, RunnerStopped
 from cpreplicate.storage import Side, Sides
 from tests.support import checker, jobs
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, wait_until
 
 SPARK = ExecutionOptions(runner="spark")
 FILES = {f"shared/{number}": 1000 + number for number in range(3)}
@@ -300,11 +301,16 @@ def service_of(executors):
     return SpreadSyncs(lambda: contextlib.nullcontext(executors))
 
 
-def test_syncs_of_a_service_that_are_asked_for_together_share_a_job_of_spark(tmp_path):
+def test_syncs_of_a_service_that_are_asked_for_together_share_a_job_of_spark(tmp_path, monkeypatch):
     for name in ("a", "b"):
         write(tmp_path, name)
     executors = Counting()
     syncs, reports = service_of(executors), {}
+
+    def gather(_seconds):
+        wait_until(lambda: len(syncs._asked) == 2, "the second sync")
+
+    monkeypatch.setattr(spread, "time", SimpleNamespace(sleep=gather))
 
     def ask(name):
         reports[name] = syncs.make(name, job(tmp_path, name).request, print, 0)
