@@ -23,6 +23,7 @@ from tests.support.kafka import kafka
 from tests.support.kerberos import realms, secure
 from tests.support.s3 import s3
 from tests.support.stores import azurite, fake_gcs_server, versitygw
+from tests.support.waiting import PATIENCE
 
 # Before anything is imported that reads them, and before processes are started that inherit them.
 environment.reset_signals()
@@ -193,6 +194,14 @@ def one_table_however_busy_the_machine_is() -> Iterator[None]:
     """Have `status` in this process wait for all rows: after a second it prints them one by one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cpreplicate.output.results.status.PATIENCE", math.inf)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sources_have_time_to_answer() -> Iterator[None]:
+    """Have this process wait for a look at a source: after ten seconds it counts as not seen."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cpreplicate.operations.replicas.source_look._DEADLINE", PATIENCE)
         yield
 
 

@@ -432,12 +432,15 @@ class Standby:
         """Read anew while an executor or a NameNode still does what a run had asked for before it
         died, or while the run that lives commits.
         """
-        for _ in range(5):
-            with contextlib.suppress(FileNotFoundError):
-                before, tree = self._place.committed(), self._place.tree()
-                if before == committed(tree) == self._place.committed():
-                    return tree
-        raise AssertionError("files go on vanishing")
+        (tree,) = wait_until(self._tree_at_rest, "a look amid which nothing vanished or appeared")
+        return tree
+
+    def _tree_at_rest(self) -> Sequence[Tree]:
+        with contextlib.suppress(FileNotFoundError):
+            before, tree = self._place.committed(), self._place.tree()
+            if before == committed(tree) == self._place.committed():
+                return [tree]
+        return []
 
     def converge(self) -> None:
         """Running again, at once, makes it hold the newest checkpoint.

@@ -11,7 +11,6 @@ from typing import BinaryIO
 
 import pytest
 
-from cpreplicate.core import clock
 from cpreplicate.errors import CpreplicateError, LeaseHeld
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
@@ -38,7 +37,7 @@ from tests.support.far import (
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, put_checkpoint
 from tests.support.registry import serving
-from tests.support.stepping import ManualClock
+from tests.support.stepping import hold_time
 from tests.support.waiting import PATIENCE, wait_until
 
 REPLICA = f"{TARGET}/{JOB}"
@@ -64,8 +63,7 @@ def ended(calls: list[Call], path: str, name: str = "rename2") -> float:
 
 @pytest.mark.parametrize("source", ["/chk-2", ""], ids=["checkpoint", "job"])
 def test_the_calls_of_a_sync_that_changes_one_file(tmp_path, source, monkeypatch):
-    # a check of the lease counts for a second, however long that takes here
-    monkeypatch.setattr(clock, "MACHINE", ManualClock())
+    hold_time(monkeypatch)
     calls = calls_of_sync(tmp_path, source)
     assert ended(calls, f"{OWN}/lease") < began(calls, "/copied-"), "nothing is changed before"
     assert ended(calls, "/copied-") < began(calls, "/shared/new"), "it is recorded before"
@@ -235,8 +233,7 @@ def test_an_old_metadata_that_a_job_replaces_after_the_look_under_the_lease_stay
 
 
 def test_a_lease_that_another_run_took_is_not_removed(staged, tmp_path, monkeypatch):
-    now = ManualClock()
-    monkeypatch.setattr(clock, "MACHINE", now)
+    now = hold_time(monkeypatch)
     shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
     far, held = FarHdfs(tmp_path), tmp_path / "b/target" / JOB / ".cpreplicate/lease"
 
@@ -283,8 +280,7 @@ def test_a_manifest_that_a_run_which_died_left_alone_goes_with_the_next_commit(s
 def test_an_answer_that_is_slow_outlasts_the_put_amid_which_it_was_asked(
     staged, tmp_path, monkeypatch
 ):
-    # what was asked ahead counts for seconds, however long they take here: nothing is asked again
-    monkeypatch.setattr(clock, "MACHINE", ManualClock())
+    hold_time(monkeypatch)  # else what was asked ahead is asked again, and the third look earlier
     shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
     far, looks, committed = FarHdfs(tmp_path), list[str](), threading.Event()
 

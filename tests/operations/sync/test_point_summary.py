@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from cpreplicate.core import clock, uri
+from cpreplicate.core import uri
 from cpreplicate.core.retention import Retention
 from cpreplicate.errors import CpreplicateError, Refused
 from cpreplicate.operations.sync.diff import diff
@@ -37,7 +37,7 @@ from tests.support.s3 import S3Server, side_options
 from tests.support.simulated import SimulatedDisk, SimulatedJob, files
 from tests.support.simulated_store import SimulatedStore
 from tests.support.staging import TARGET_ROOT, running_on, silent
-from tests.support.stepping import ManualClock
+from tests.support.stepping import hold_time
 
 
 class Hourly:
@@ -365,8 +365,7 @@ def test_on_s3_a_sync_makes_no_request_a_point(
         kept = KeptPoints(tmp_path / str(count), side, f"{bucket}/{count}", count)
         kept.sync()  # which reads all
         with monkeypatch.context() as patched:
-            # a check of the lease counts for a second, however long that takes here
-            patched.setattr(clock, "MACHINE", ManualClock())
+            hold_time(patched)
             calls = kept.calls()
         requests.append(calls.total() - calls["points"])
         assert calls["points"] <= WORTH
