@@ -1103,7 +1103,7 @@ def test_first_copies_hold_up_no_job_that_was_copied_before(tmp_path, monkeypatc
     for number in (2, 3, 4):
         write(tmp_path, number, 1)
     write(tmp_path, 1, 2, NEXT)
-    begun, release = [], threading.Event()
+    begun, release = list[str](), threading.Event()
 
     def first_copies():
         return [each for each in begun if job_id(1) not in each]

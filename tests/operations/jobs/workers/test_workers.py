@@ -228,11 +228,11 @@ def test_what_a_jobmanager_reports_reaches_the_worker(tmp_path, turning):
         service.jobs.found = [replace(served(tmp_path, 1), newest=newest)]
         service.until(lambda: has(tmp_path, 1, checkpoint))  # noqa: B023
 
-    def newest():
+    def shown():
         seen = service.service.observations()
         return [(each.behind(), each.source_newest.checkpoint_id) for each in seen]
 
-    service.until(lambda: newest() == [(0, 2)])
+    service.until(lambda: shown() == [(0, 2)])
     (seen,) = service.service.observations()
     assert seen.replica_newest.acknowledged == seen.source_newest.acknowledged
 
