@@ -441,7 +441,7 @@ def _refuse(client: socket.socket, status: bytes, text: str) -> None:
     fields = b"Content-Type: application/xml\r\nContent-Length: %d\r\nConnection: close" % len(body)
     client.sendall(b"HTTP/1.1 %s\r\n%s\r\n\r\n%s" % (status, fields, body))
     client.shutdown(socket.SHUT_WR)
-    client.settimeout(10)
+    client.settimeout(PATIENCE)
     while client.recv(65536):
         pass
 

@@ -10,6 +10,7 @@ from cpreplicate.core.positions.fingerprints import Fingerprint, Verdict, digest
 from cpreplicate.core.positions.model import Position, Positions
 from cpreplicate.operations.kafka.fingerprints import Taken, look, proofs, take
 from tests.support.simulated_kafka import Log, Mirroring, Record, SimulatedKafka
+from tests.support.waiting import PATIENCE
 
 PLACE = ("orders", 0)
 NOON = 1_700_000_000_000
@@ -27,7 +28,7 @@ def log(*records: tuple[int, int, int], begin: int | None = None, end: int | Non
 
 
 def taken(at_a: Log, *offsets: int) -> Taken:
-    return take(SimulatedKafka({PLACE: at_a}), at(*offsets), 10)
+    return take(SimulatedKafka({PLACE: at_a}), at(*offsets), PATIENCE)
 
 
 def found(at_a: Log, offset: int, at_b: Log) -> Verdict:
@@ -163,7 +164,7 @@ def test_markers_have_no_fingerprint_and_deleted_or_empty_partitions_say_why():
             Position("source", "gone", 0, 7),
         )
     )
-    assert take(kafka, held, 10) == Taken(
+    assert take(kafka, held, PATIENCE) == Taken(
         (),
         {
             "the partition is not there": 1,
@@ -176,14 +177,14 @@ def test_markers_have_no_fingerprint_and_deleted_or_empty_partitions_say_why():
 def test_records_that_cannot_be_read_leave_the_others():
     kafka = SimulatedKafka({PLACE: PLAIN, ("slow", 0): PLAIN}, slow=frozenset({("slow", 0)}))
     held = Positions((Position("source", *PLACE, 2), Position("source", "slow", 0, 2)))
-    result = take(kafka, held, 10)
+    result = take(kafka, held, PATIENCE)
     assert ([each.topic for each in result.fingerprints], result.lacking) == (["orders"], 1)
 
 
 def test_one_fetch_is_enough_for_all_partitions_of_a_usual_checkpoint():
     kafka = SimulatedKafka({("orders", partition): PLAIN for partition in range(50)})
     held = Positions(tuple(Position("source", "orders", each, 3) for each in range(50)))
-    assert len(take(kafka, held, 10).fingerprints) == 50
+    assert len(take(kafka, held, PATIENCE).fingerprints) == 50
     assert kafka.fetches == 1
 
 
