@@ -22,7 +22,7 @@ from cpreplicate.runners.spark import executors
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Side, Sides, checksum
 from cpreplicate.storage.wrappers.limits import new_limits
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -275,12 +275,14 @@ class TestEach:
             return number
 
         each = iter(InlineRunner(Sides()).each(read, range(5), ["hdfs://a/b"]))
-        assert [next(each) for _ in range(4)] == [1, 2, 3, 4]
+        # on a busy machine others of them are late, too
+        assert sorted(next(each) for _ in range(4)) == [1, 2, 3, 4]
         late.set()
         assert list(each) == [0]
 
     @pytest.mark.parametrize("places", [["file:/a"], ["hdfs://a/b"]])
-    def test_all_of_it_is_in_the_order_of_the_items(self, places):
+    def test_all_of_it_is_in_the_order_of_the_items(self, places, monkeypatch):
+        monkeypatch.setattr(inline, "LATE", PATIENCE)
         each = InlineRunner(Sides()).each(str, range(100), places)
         assert next(iter(each)) == "0"
         assert each.complete() == list(map(str, range(100)))

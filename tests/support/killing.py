@@ -220,11 +220,11 @@ class HdfsPlace(Place):
 class Victim:
     """A run of the tool as a process of its own, with all that it starts."""
 
-    def __init__(self, *words: object) -> None:
+    def __init__(self, *words: object, program: Sequence[str] = ("-m", "cpreplicate")) -> None:
         self._mark = uuid.uuid4().hex
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `end`
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # the same
-        command = [sys.executable, "-m", "cpreplicate", *map(str, words)]
+        command = [sys.executable, *program, *map(str, words)]
         environment = {**os.environ, _MARK: self._mark, "PYTHONFAULTHANDLER": "1"}
         self._process = subprocess.Popen(
             command, env=environment, stdout=self._output, stderr=self._messages
@@ -302,9 +302,9 @@ def _content(file: IO[bytes]) -> str:
 
 
 @contextlib.contextmanager
-def started(*words: object) -> Iterator[Victim]:
+def started(*words: object, program: Sequence[str] = ("-m", "cpreplicate")) -> Iterator[Victim]:
     """A victim of which nothing is left after the block, whatever happens in it."""
-    victim = Victim(*words)
+    victim = Victim(*words, program=program)
     try:
         yield victim
     finally:

@@ -7,6 +7,7 @@ from itertools import chain
 import pytest
 
 from cpreplicate.runners import RunnerStopped
+from cpreplicate.runners.spark import calls
 from cpreplicate.runners.spark.calls import AT_ONCE, CallReports, CallTask, Lost, dealt
 from cpreplicate.runners.spark.clocks import DriverClock
 from cpreplicate.runners.spark.executors import Differs, Needs
@@ -124,7 +125,10 @@ def test_a_call_that_two_attempts_make_is_passed_on_once(driver):
     assert known == [(0, "first")]
 
 
-def test_calls_that_are_to_stop_end_by_themselves_before_their_worker_is_killed(driver):
+def test_calls_that_are_to_stop_end_by_themselves_before_their_worker_is_killed(
+    driver, monkeypatch
+):
+    monkeypatch.setattr(calls, "EASE", PATIENCE)
     reports, address, known = driver
     begun, ended = threading.Event(), threading.Event()
 

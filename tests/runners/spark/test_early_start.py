@@ -3,16 +3,21 @@
 import os
 import signal
 import socket
+import threading
+from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
 
 from cpreplicate.errors import UsageError
 from cpreplicate.runners import Copy, Delete, ExecutionOptions
+from cpreplicate.runners.spark import session
+from cpreplicate.runners.spark.engine import wait_for_master
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.runners.tasks import EngineLost, RunnerStopped
 from cpreplicate.storage import Sides
 from cpreplicate.storage.base import RANGE
+from tests.cli.running.test_services import CANCELS_SOON
 from tests.support import jobs
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import started
@@ -38,6 +43,28 @@ def large(tmp_path):
     return Copy(f"file:{tmp_path}/a/large", f"file:{tmp_path}/b/large", 2 * RANGE)
 
 
+@pytest.fixture
+def fails_late(monkeypatch):
+    """Let the start of a session fail only after copies were made, however long they take."""
+
+    def after(copies):
+        def are_made():
+            at_work = any(each.name == "early" for each in threading.enumerate())
+            return not at_work and all(path_of(each.target).exists() for each in copies)
+
+        def wait(url, timeout):
+            wait_until(are_made, "the copies")
+            wait_for_master(url, timeout)
+
+        monkeypatch.setattr(session, "wait_for_master", wait)
+
+    return after
+
+
+def path_of(uri):
+    return Path(uri.removeprefix("file:"))
+
+
 def runner(conf=(), timeout=None):
     """A runner for a cluster whose master is not there."""
     master = f"spark://127.0.0.1:{free_port()}"
@@ -55,8 +82,9 @@ def test_little_work_is_done_before_the_cluster_answers_and_does_without_it(copi
 
 
 def test_a_cluster_that_does_not_answer_ends_the_run_and_what_was_copied_stays(
-    copies, large, tmp_path
+    copies, large, tmp_path, fails_late
 ):
+    fails_late(copies)
     with runner(timeout=1.0) as spark, pytest.raises(EngineLost, match="What was copied is kept"):
         spark.run([*copies, large])
     assert len(list((tmp_path / "b").iterdir())) == COUNT
@@ -74,9 +102,10 @@ def test_the_driver_copies_nothing_where_that_is_not_wanted(copies, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
-def test_a_start_that_failed_while_nobody_needed_it_does_not_fail_a_later_run(copies):
+def test_a_start_that_failed_while_nobody_needed_it_does_not_fail_a_later_run(copies, fails_late):
     with runner(timeout=1.0) as spark:
         for each in copies[:3]:
+            fails_late([each])
             assert [outcome.error for outcome in spark.run([each])] == [None]
             wait_until(lambda: not spark.is_starting, "the end of the start")
 
@@ -132,8 +161,9 @@ def test_a_service_ends_by_itself_while_its_session_starts_and_leaves_no_lease(
         write_checkpoint(tmp_path / "dcA", 1, {"shared/a": 100_000})
     file = tmp_path / "jobs.toml"
     file.write_text(f'[[root]]\nsource = "{tmp_path}/dcA"\ntarget = "{tmp_path}/dcB"\n')
-    words = ("--every", "1s", "--grace", "20s", "--runner", "spark", "--master", silent_master)
-    with started("fleet", file, *words, "--spread", spread) as service:
+    words = ("--every", "1s", "--grace", "30m", "--runner", "spark", "--master", silent_master)
+    words = ("fleet", file, *words, "--spread", spread)
+    with started(*words, program=("-c", CANCELS_SOON)) as service:
         wait_until(lambda: service.processes("SparkSubmit"), "the JVM's start")
         os.kill(service.pid, signal.SIGTERM)
         assert service.ended() == 143, service.messages()

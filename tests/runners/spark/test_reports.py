@@ -114,7 +114,8 @@ def test_a_task_is_cancelled_once_the_driver_that_answered_is_gone(refused):
         patience = math.inf if refused == 0.0 else 0.0
         with Reporter(address, "0-0", 0, silent=patience, refused=refused) as reporter:
             assert reporter.begin(BATCH) == {}
-            reporter.moved(0)
+            if patience > 0:  # else a question that is under way is one of too long
+                reporter.moved(0)
             answering.set()
             if refused == 0.0:
                 driver.close()
