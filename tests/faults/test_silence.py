@@ -156,7 +156,8 @@ def test_a_silent_namenode_holds_up_no_other_job_of_a_fleet_and_a_signal_ends_it
 ):
     """The calls and the retries of the silent jobs would take an hour."""
     limits = ["--source-conf", "deadline=1h", "--retry-for", "1h", "--runner", "inline"]
-    process = start("fleet", fleet_file, *limits)
+    # calls are broken off after two fifths of this time, and the process without a word at its end
+    process = start("fleet", fleet_file, *limits, **{STOP_WITHIN: "20s"})
     wait_until(lambda: len(list((tmp_path / "dcB").glob("*/chk-1/_metadata"))) == len(OTHERS))
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)

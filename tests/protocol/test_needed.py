@@ -25,6 +25,7 @@ from tests.support.jobs import JOB, write_checkpoint
 from tests.support.registry import serving
 from tests.support.replicas import FILES, aged, held, paths, synced
 from tests.support.tracing import Tracing
+from tests.support.waiting import PATIENCE
 
 ON = PackOptions("on", 1 << 20)
 
@@ -93,7 +94,7 @@ def test_deletes_that_were_put_off_spare_what_was_adopted_since(adopted):
     assert set(backlog.targets) == FILES.keys()
     adopted.complete(SHARED)
     adopted.sync(adopt=True)
-    backlog.work_off(time.monotonic() + 60, lambda _line: None)
+    backlog.work_off(time.monotonic() + PATIENCE, lambda _line: None)
     assert adopted.there() == SHARED.keys()
 
 
@@ -104,7 +105,7 @@ def test_deletes_that_were_put_off_wait_for_a_checkpoint_that_is_not_accepted(ad
     backlog.add(sync(request, lambda _line: None))
     adopted.complete(SHARED)
     with pytest.raises(Refused, match="chk-2/_metadata was not written by cpreplicate"):
-        backlog.work_off(time.monotonic() + 60, lambda _line: None)
+        backlog.work_off(time.monotonic() + PATIENCE, lambda _line: None)
     assert adopted.there() == FILES.keys()
 
 
@@ -114,10 +115,10 @@ def test_with_adopt_they_wait_until_the_next_sync_accepts_it(adopted):
     backlog = Backlog(request)
     backlog.add(sync(request, lambda _line: None))
     adopted.complete(SHARED)
-    backlog.work_off(time.monotonic() + 60, lambda _line: None)
+    backlog.work_off(time.monotonic() + PATIENCE, lambda _line: None)
     assert adopted.there() == set(backlog.targets) == FILES.keys()
     backlog.add(sync(request, lambda _line: None))
-    backlog.work_off(time.monotonic() + 60, lambda _line: None)
+    backlog.work_off(time.monotonic() + PATIENCE, lambda _line: None)
     assert adopted.there() == SHARED.keys()
 
 
