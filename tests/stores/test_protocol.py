@@ -247,7 +247,7 @@ def test_a_run_that_was_killed_is_resumed(store: Store, target: str, tmp_path: P
     write_checkpoint(tmp_path / "dcA", 1, MANY)
     words = [tmp_path / "dcA" / JOB, target, *store.words(), "--runner", "inline"]
     storage = store.side().storage(target)
-    slowly = ["--bandwidth", "400KB/s", "--parallelism", 2]
+    slowly = ["--bandwidth", "100KB/s", "--parallelism", 2]  # there is time to look
     with started("sync", *words, *slowly) as victim:
         wait_until(
             lambda: len(storage.list(f"{target}/{JOB}/shared")) > 5 or victim.code is not None

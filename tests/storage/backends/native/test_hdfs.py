@@ -57,13 +57,16 @@ def closes(monkeypatch):
 def test_a_file_is_complete_once_it_was_put_though_its_block_was_reported_late(
     reporting_late, storage, closes, data
 ):
-    for number in range(8):
+    for number in range(100):
         uri = f"{reporting_late.uri}/late/{len(data)}-{number}"
         assert storage.put(uri, lambda: [data]) == len(data)
         with storage.open(uri) as stream:
             assert stream.read() == data
-    assert len(closes) == 8
-    assert False in closes  # that of a file that was closed while hdfs-native slept
+        assert len(closes) == number + 1
+        # that of a file that was closed while hdfs-native slept: we may ask too late each time
+        if number >= 7 and False in closes:
+            break
+    assert False in closes
 
 
 def test_a_file_that_is_deleted_while_hdfs_native_sleeps_leaves_nothing(reporting_late, storage):
