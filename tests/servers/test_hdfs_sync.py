@@ -22,7 +22,6 @@ from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.verify.verify import ALL, verify
-from cpreplicate.protocol import journal, json_files, lease
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides, Transient, WriteSettings
 from cpreplicate.storage.wrappers.base import READING
@@ -32,11 +31,11 @@ from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
 from tests.support.registry import serving
 from tests.support.tracing import Tracing
+from tests.support.untimed import untimed
 from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("hdfs-sync")
 
-NEVER = 1e6  # seconds
 FILES = {f"shared/{number:03}": 3000 + number for number in range(60)}
 NEXT = {
     **dict(list(FILES.items())[20:]),
@@ -81,14 +80,7 @@ def assert_restorable(replica: str, side: Side) -> None:
 @pytest.fixture(scope="module", params=["native", parts.rest("hadoop")])
 def calls(request: pytest.FixtureRequest, clusters: Clusters) -> tuple[Counter[str], Counter[str]]:
     """The calls of a sync to both sides, without those that a clock triggers."""
-    with pytest.MonkeyPatch.context() as patch:
-        # neither a heartbeat nor a part of the journal is due, the check of the lease before the
-        # commit counts after it, and the lease does not run out, however long the sync takes
-        acquire = vars(lease.acquire)["__wrapped__"]
-        patch.setattr(acquire, "__defaults__", (*acquire.__defaults__[:-1], NEVER))
-        patch.setattr(journal.JournalWriter.__init__, "__defaults__", (NEVER, journal.FILES))
-        began = json_files.now()
-        patch.setattr(json_files, "now", lambda: began)
+    with untimed():
         return counted_calls(clusters, request.param)
 
 

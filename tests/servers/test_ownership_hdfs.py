@@ -18,6 +18,7 @@ from tests.support.commandline import Ended, run
 from tests.support.hdfs import Clusters, HdfsCluster
 from tests.support.jobs import JOB, put_checkpoint, write_checkpoint
 from tests.support.killing import started
+from tests.support.untimed import untimed
 
 pytestmark = pytest.mark.xdist_group("hdfs-sync")
 
@@ -205,7 +206,7 @@ def test_a_copy_that_was_killed_is_resumed_from_its_journal(
     written = journal.names(cluster.names(own))
     recorded = sum(len(journal.read(storage, place, name).copied) for name in written)
     assert recorded > 0
-    with cluster.counted() as calls:
+    with untimed(), cluster.counted() as calls:
         done = run("sync", source, root, "--runner", "inline", "--output", "json").json()
     assert done["committed"]
     assert done["keep"]["files"] >= recorded

@@ -1,0 +1,37 @@
+"""Runs without the calls that a clock triggers, however long they take: for counting the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from cpreplicate.core import clock
+from cpreplicate.protocol import journal, json_files, lease
+from tests.support.stepping import ManualClock
+
+_NEVER = 1e6  # seconds
+
+
+@contextmanager
+def untimed() -> Iterator[None]:
+    """Let no heartbeat and no part of the journal be due while the block runs.
+
+    A check of the lease counts until its end, and the lease does not run out.
+    """
+    still = ManualClock()
+    with pytest.MonkeyPatch.context() as patch:
+        _replace_default(patch, vars(lease.acquire)["__wrapped__"], lease.HEARTBEAT)
+        _replace_default(patch, journal.JournalWriter.__init__, journal.SECONDS)
+        patch.setattr(json_files, "now", still.now)
+        patch.setattr(clock, "MACHINE", still)
+        yield
+
+
+def _replace_default(patch: pytest.MonkeyPatch, function: Any, seconds: float) -> None:
+    """Have a function wait for ever by default, which has so many seconds by default."""
+    defaults = tuple(_NEVER if each == seconds else each for each in function.__defaults__)
+    assert _NEVER in defaults
+    patch.setattr(function, "__defaults__", defaults)
