@@ -376,7 +376,9 @@ class TestADatanodeThatDied:
         datanodes.stop(1, 2, 3)
         assert_ends(job, CopyFailed, 3, "/shared/new-", "Running again copies only what is missing")
         datanodes.start()
-        assert job.sync().committed
+        # it reports its blocks after it has registered
+        patient = Sides(side_of(cluster, **PATIENT), Side())
+        assert Job(job.source, job.target, patient).sync().committed
         job.assert_restorable(3)
 
     @pytest.mark.rest
