@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from cpreplicate.core.positions.fingerprints import digest_of
 from cpreplicate.core.positions.ranges import Span
 from cpreplicate.kafka.cluster import KafkaCluster
+from cpreplicate.operations.sync import fingerprints
 from tests.support.commandline import Ended, run
 from tests.support.copying import copy
 from tests.support.jobs import JOB
@@ -240,8 +241,9 @@ def test_records_of_transactions_and_deleted_ones_have_their_rule(site, kafka, o
 
 @pytest.mark.parametrize("servers", ["127.0.0.1:1"])
 def test_a_kafka_that_does_not_answer_is_a_warning_and_the_checkpoint_is_committed(
-    site, topic, servers
+    site, topic, servers, monkeypatch
 ):
+    monkeypatch.setattr(fingerprints, "LIMIT", 1.0)
     result = site.sync(1, Split(topic, 0, 0), servers=servers)
     assert result["committed"] is True
     assert (result["fingerprints"]["kept"], result["fingerprints"]["lacking"]) == (0, None)

@@ -92,7 +92,7 @@ class Flow:
 
         def are_there() -> bool:
             newest: dict[int, int] = {}
-            for key, value, _ in KafkaCluster(self.b.servers, {}).log(topic):
+            for key, value, _ in KafkaCluster(self.b.servers, {}, PATIENCE).log(topic):
                 newest[struct.unpack(">i", key[-4:])[0]] = struct.unpack(">q", value[8:])[0]
             return all(newest.get(each, -1) >= end - LAG - 2 for (_, each), end in ends.items())
 
