@@ -37,7 +37,7 @@ def cluster(flink: Flink) -> Iterator[Session]:
 
 @pytest.fixture
 def control(cluster: Session) -> Iterator[FlinkControl]:
-    client = FlinkControl(cluster.url)
+    client = FlinkControl(cluster.url, limits=RequestLimits(PATIENCE))
     yield client
     client.close()
 
