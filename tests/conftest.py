@@ -198,10 +198,12 @@ def one_table_however_busy_the_machine_is() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def sources_have_time_to_answer() -> Iterator[None]:
-    """Have this process wait for a look at a source: after ten seconds it counts as not seen."""
+def no_source_is_lost_however_busy_the_machine_is() -> Iterator[None]:
+    """Have commands in this process wait for a source: after seconds they go on without it."""
+    source_look = "cpreplicate.operations.replicas.source_look"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cpreplicate.operations.replicas.source_look._DEADLINE", PATIENCE)
+        patch.setattr(f"{source_look}._A_CALL", PATIENCE)
+        patch.setattr(f"{source_look}._DEADLINE", PATIENCE)
         yield
 
 
