@@ -91,9 +91,13 @@ def reload(process):
 
 
 def is_whole(site):
-    """Whether the replica has what it needs, and nothing that a sync would delete."""
+    """Whether the replica has what it needs, and nothing that a sync would delete.
+
+    But for what runs that were killed left in `.cpreplicate`: it stays as long as a lease lasts.
+    """
     replica = site / "dcB" / JOB
-    left = [each for each in replica.rglob(".*") if each.is_file()]
+    hidden = [each for each in replica.rglob(".*") if each.is_file()]
+    left = [each for each in hidden if each.parent.name != ".cpreplicate"]
     plan = diff(SyncRequest(f"file:{site}/dcA/{JOB}", f"file:{site}/dcB")).plan
     return checker.faults(replica) == [] and plan.empty and left == []
 
