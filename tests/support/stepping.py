@@ -6,12 +6,8 @@ import time
 from collections.abc import Callable
 from contextvars import Context
 
-import pytest
-
-from cpreplicate.core import clock as machine
 from cpreplicate.core.clock import Clock
 from cpreplicate.operations.jobs.service import Service
-from cpreplicate.protocol.lease import Lease
 from cpreplicate.storage.waiting.side_call import SideCall
 
 
@@ -31,18 +27,6 @@ class ManualClock(Clock):
     def pass_(self, seconds: float) -> None:
         """Let time pass."""
         self.passed += seconds
-
-
-def hold_time(patch: pytest.MonkeyPatch) -> ManualClock:
-    """Let no time pass for a sync whose calls are counted, and return the clock.
-
-    A check of a lease counts for a second and an answer that was asked ahead for some, and there is
-    a heartbeat each twenty seconds: a busy machine makes more calls.
-    """
-    held = ManualClock()
-    patch.setattr(machine, "MACHINE", held)
-    patch.setattr(Lease, "_renew_until_stopped", lambda _lease: None)
-    return held
 
 
 class Steps:

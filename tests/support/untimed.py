@@ -15,18 +15,25 @@ from tests.support.stepping import ManualClock
 _NEVER = 1e6  # seconds
 
 
+def hold_time(patch: pytest.MonkeyPatch) -> ManualClock:
+    """Let no time pass that is not passed by hand, and return the clock.
+
+    No heartbeat and no part of the journal is due, a check of the lease counts until its end, as
+    do answers that were asked ahead, and the lease does not run out.
+    """
+    held = ManualClock()
+    _replace_default(patch, vars(lease.acquire)["__wrapped__"], lease.HEARTBEAT)
+    _replace_default(patch, journal.JournalWriter.__init__, journal.SECONDS)
+    patch.setattr(json_files, "now", held.now)
+    patch.setattr(clock, "MACHINE", held)
+    return held
+
+
 @contextmanager
 def untimed() -> Iterator[None]:
-    """Let no heartbeat and no part of the journal be due while the block runs.
-
-    A check of the lease counts until its end, and the lease does not run out.
-    """
-    still = ManualClock()
+    """Hold the time while the block runs."""
     with pytest.MonkeyPatch.context() as patch:
-        _replace_default(patch, vars(lease.acquire)["__wrapped__"], lease.HEARTBEAT)
-        _replace_default(patch, journal.JournalWriter.__init__, journal.SECONDS)
-        patch.setattr(json_files, "now", still.now)
-        patch.setattr(clock, "MACHINE", still)
+        hold_time(patch)
         yield
 
 

@@ -37,7 +37,7 @@ from tests.support.far import (
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, put_checkpoint
 from tests.support.registry import serving
-from tests.support.stepping import hold_time
+from tests.support.untimed import hold_time
 from tests.support.waiting import PATIENCE, wait_until
 
 REPLICA = f"{TARGET}/{JOB}"

@@ -37,7 +37,7 @@ from tests.support.s3 import S3Server, side_options
 from tests.support.simulated import SimulatedDisk, SimulatedJob, files
 from tests.support.simulated_store import SimulatedStore
 from tests.support.staging import TARGET_ROOT, running_on, silent
-from tests.support.stepping import hold_time
+from tests.support.untimed import hold_time
 
 
 class Hourly:

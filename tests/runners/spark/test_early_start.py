@@ -161,8 +161,8 @@ def test_a_service_ends_by_itself_while_its_session_starts_and_leaves_no_lease(
         write_checkpoint(tmp_path / "dcA", 1, {"shared/a": 100_000})
     file = tmp_path / "jobs.toml"
     file.write_text(f'[[root]]\nsource = "{tmp_path}/dcA"\ntarget = "{tmp_path}/dcB"\n')
-    words = ("--every", "1s", "--grace", "30m", "--runner", "spark", "--master", silent_master)
-    words = ("fleet", file, *words, "--spread", spread)
+    options = ("--every", "1s", "--grace", "30m", "--runner", "spark", "--master", silent_master)
+    words = ("fleet", file, *options, "--spread", spread)
     with started(*words, program=("-c", CANCELS_SOON)) as service:
         wait_until(lambda: service.processes("SparkSubmit"), "the JVM's start")
         os.kill(service.pid, signal.SIGTERM)
