@@ -23,6 +23,8 @@ class Session:
         self.url = str(started["rest"])
         self.jar = jar
         self._process = process
+        # it answers 503 until it has elected a leader
+        wait_until(lambda: requests.get(f"{self.url}/jobs", timeout=PATIENCE).ok, "a leader")
 
     def get(self, path: str) -> Any:
         """Return what it answers to GET."""
