@@ -94,7 +94,7 @@ def test_what_is_lacking_is_found_and_nothing_where_a_sync_could_run(
     if client == "native":
         all_of_it += [
             Lacking((), {"LD_LIBRARY_PATH": str(tmp_path)}, reach, "Install libgssapi-krb5-2"),
-            Lacking((web,), {"PYTHONPATH": str(tmp_path)}, conf, "cpreplicate[spnego]"),
+            Lacking((web,), {"PYTHONPATH": str(tmp_path)}, conf, "pip install requests-kerberos"),
             Lacking(
                 (web, "--source-conf", simple),
                 {},
