@@ -17,7 +17,8 @@ from tests.support.far import Call, calls_of_sync, counted, rounds
 ROUND_TRIP = 0.04  # seconds
 TRIES = 8  # on a busy machine, a thread may begin its call later than a round trip
 # 40 calls need fewer files of the protocol: each of the six takes four of them
-MOST_CALLS, MOST_ROUNDS = 47, 20
+# 21, not 20: what is looked at amid the commit may be another job's before it is withdrawn
+MOST_CALLS, MOST_ROUNDS = 47, 21
 
 
 def main() -> None:

@@ -19,7 +19,6 @@ from cpreplicate.protocol.checkpoint_record import (
 )
 from cpreplicate.protocol.digest import Digest, digest_of
 from cpreplicate.protocol.held import HeldReplica
-from cpreplicate.protocol.lease import JUST_CHECKED
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.replica_state import State, ask_checkpoint, read_checkpoint
 from cpreplicate.storage import FileStatus
@@ -165,8 +164,7 @@ def ask_to_withdraw(replica: HeldReplica, name: str, seen: FileStatus | None) ->
     if seen is None:
         ask_checkpoint(replica, name)
     else:
-        place = replica.uri_of(f"{name}/{METADATA}")
-        replica.storage.ask("stat", place, seconds=JUST_CHECKED)  # a commit may take longer
+        replica.storage.ask("stat", replica.uri_of(f"{name}/{METADATA}"))
 
 
 def _is_as_seen(replica: HeldReplica, name: str, seen: FileStatus) -> bool:

@@ -134,7 +134,7 @@ def _deleted(
         change.notify(f"deleting {count} that runs which died had written for other checkpoints")
     targets = list(dict.fromkeys([*targets, *of_dead_runs]))
     if targets or plan.dropped:
-        ask_to_withdraw(work)
+        _ask_to_withdraw(work)
         needed.refuse_later(change.replica, change.state, {*plan.dropped, plan.checkpoint})
         needed.refuse_unproven(change.replica, change.state, {*plan.dropped, plan.checkpoint})
     is_far = change.replica.storage.answers_ahead
@@ -168,10 +168,10 @@ def _guarded(call: Callable[[], CleanedUp], work: Work) -> CleanedUp:
         return CleanedUp(warnings=(f"{described(error)}. {why}",))
 
 
-def ask_to_withdraw(work: Work) -> None:
-    """Begin what is asked before old checkpoints are withdrawn."""
+def _ask_to_withdraw(work: Work) -> None:
+    """Begin what is asked before old checkpoints are withdrawn: after the commit, not amid it."""
     if work.plan.dropped or work.plan.deletes:
-        work.replica.storage.ask("list", work.replica.root, seconds=JUST_CHECKED)
+        work.replica.storage.ask("list", work.replica.root)
     for name in work.plan.dropped[:ASKED]:
         publication.ask_to_withdraw(work.replica, name, work.change.state.dated(name))
 

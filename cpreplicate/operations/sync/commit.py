@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
@@ -56,10 +56,8 @@ class Committing:
         self._early = self._publication(work.plan.members) if is_known else None
         self._listed = self._early_manifest()
 
-    def publish(
-        self, executed: Executed, appearing: Callable[[], object] = lambda: None
-    ) -> manifest.Manifest:
-        """Commit the checkpoint, and return its manifest. `appearing` is called amid that."""
+    def publish(self, executed: Executed) -> manifest.Manifest:
+        """Commit the checkpoint, and return its manifest."""
         work, change = self.work, self.work.change
         change.recorded()
         commit = self._early or self._publication(executed.members)
@@ -75,13 +73,7 @@ class Committing:
             with suppress(OSError):
                 change.complete_journal()
 
-        context = copy_context()  # not that of the put: its end would end what is asked
-
-        def check() -> None:
-            change.lease.check(change.lease.counts)
-            context.run(appearing)
-
-        commit.publish(check, pending)
+        commit.publish(lambda: change.lease.check(change.lease.counts), pending)
         if self._content and not executed.members and digest.length <= LONGEST_KEPT:
             _remember(work, digest, self._content)
         change.notify(f"committed {work.replica.uri_of(work.plan.checkpoint)}")

@@ -23,7 +23,7 @@ from cpreplicate.operations.change.change import Change, opened
 from cpreplicate.operations.change.space import refuse_no_space
 from cpreplicate.operations.kafka.fingerprints import Fingerprinted
 from cpreplicate.operations.sync.checks import examined, newer_savepoint
-from cpreplicate.operations.sync.clean_up import Abandoned, CleanedUp, ask_to_withdraw, clean_up
+from cpreplicate.operations.sync.clean_up import Abandoned, CleanedUp, clean_up
 from cpreplicate.operations.sync.commit import claim, claiming, committing, record_turn
 from cpreplicate.operations.sync.content import compare_content
 from cpreplicate.operations.sync.copy import Executed, copy_missing
@@ -266,13 +266,12 @@ def _committed(
     """Carry out steps 2 to 5. Return None if the run turns to a newer checkpoint instead."""
     reading = Fingerprinting(work.source_state)
     try:
-        asked = partial(ask_to_withdraw, work)
         with committing(work) as commit:
             # steps 2, copy; 3, compare; and 4, source
             executed = copy_missing(work, following, commit.copied)
             if executed is None:
                 return None
-            return executed, commit.publish(executed, asked), reading  # step 5
+            return executed, commit.publish(executed), reading  # step 5
     except SourceMovedOn:
         if not following.settle():
             raise
