@@ -2,12 +2,19 @@
 
 import threading
 
+import pytest
+
 from cpreplicate.core.lag import Newest
+from cpreplicate.operations.replicas import source_look
 from cpreplicate.operations.replicas.source_look import Behind, SourceLook, ask, source_of
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.storage import Side
+from cpreplicate.storage.base import NoAnswer
+from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support.jobs import JOB, write_checkpoint
+from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, synced
+from tests.support.waiting import PATIENCE
 
 
 def behind(own, newest, now=500.0, is_known=True):
@@ -72,3 +79,20 @@ def test_many_sources_are_asked_at_the_same_time(tmp_path):
     for thread in threads:
         thread.join()
     assert {each.newest.checkpoint_id for each in found} == {1}
+
+
+def test_a_source_that_does_not_answer_is_left_behind(tmp_path, monkeypatch):
+    """As a directory on a mount whose server is gone: the call itself never returns."""
+    released = threading.Event()
+
+    class Hanging(StorageWrapper):
+        def before(self, _verb, _uri):
+            assert released.wait(PATIENCE)
+
+    monkeypatch.setattr(source_look, "_DEADLINE", 0.1)
+    with serving("file", Hanging(Side().storage("file:/"))):
+        try:
+            with pytest.raises(NoAnswer, match=r"has not answered for 0\.1 s"):
+                ask(f"file:{tmp_path}", Side())
+        finally:
+            released.set()
