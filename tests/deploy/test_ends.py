@@ -12,8 +12,10 @@ from random import Random
 
 import pytest
 
+from cpreplicate.core.placement import OWN
 from cpreplicate.operations.sync.diff import diff
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.storage import TEMPORARY
 from tests.support import checker
 from tests.support.jobs import JOB, NEXT_JOB, write_checkpoint
 from tests.support.ports import free_port
@@ -90,14 +92,19 @@ def reload(process):
     return subprocess.run(words, env=environment, timeout=PATIENCE, check=False).returncode
 
 
+def is_of_a_killed_run(path):
+    """Whether it is a temporary file of the protocol, which a sync removes after two minutes."""
+    return path.parent.name == OWN and path.name.startswith(TEMPORARY)
+
+
 def is_whole(site):
     """Whether the replica has what it needs, and nothing that a sync would delete.
 
-    But for what runs that were killed left in `.cpreplicate`: it stays as long as a lease lasts.
+    But for temporary files of runs that were killed in `.cpreplicate`: they outlast a lease.
     """
     replica = site / "dcB" / JOB
     hidden = [each for each in replica.rglob(".*") if each.is_file()]
-    left = [each for each in hidden if each.parent.name != ".cpreplicate"]
+    left = [each for each in hidden if not is_of_a_killed_run(each)]
     plan = diff(SyncRequest(f"file:{site}/dcA/{JOB}", f"file:{site}/dcB")).plan
     return checker.faults(replica) == [] and plan.empty and left == []
 
