@@ -278,7 +278,7 @@ class Empty(http.server.BaseHTTPRequestHandler):
 
 @pytest.mark.rest
 def test_the_calls_a_second_hold_for_all_workers_together(tmp_path):
-    rate, calls = 10, 80
+    rate, calls = 10, 160
     under_way = 20  # at the most: all of them are noted at once if this process was paused
     asked: list[float] = []
     handler = type("Handler", (Empty,), {"asked": asked})
