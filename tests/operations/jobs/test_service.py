@@ -438,7 +438,7 @@ def test_a_job_that_another_process_replicates_is_left_to_it_and_no_failure(tmp_
 def test_a_stand_in_names_what_is_committed_at_that_moment_as_the_active_service_does(
     tmp_path, keep, monkeypatch
 ):
-    # who asks waits for 2 s else, and is told what was seen before
+    # else who asks waits for 2 s, and gets what was seen before
     monkeypatch.setattr("cpreplicate.operations.jobs.attempt._MOST_LOOK", PATIENCE)
     write(tmp_path, 1, 1)
     found = Jobs(served(tmp_path, 1, keep=keep))
