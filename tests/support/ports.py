@@ -8,26 +8,25 @@ there are machines whose kernel takes all.
 
 from __future__ import annotations
 
-import os
 import random
 import socket
 from pathlib import Path
 
 _KERNELS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST, _END = 10_000, 65_536
-_WORKERS = 16  # more than a suite has; two of them never take the same port
-given: set[int] = set()
-"""Those that this process was given."""
+given: dict[int, int] = {}
+"""Those that this process was given, each with the descriptor of its name."""
 
 
 def free_port() -> int:
     """Return a port at which nothing listens, and which no other test is given.
 
-    Raises `OSError` if there is none.
+    That holds for the tests of other processes, too, as of a second run on the same machine. Raises
+    `OSError` if there is none.
     """
-    for port in _ports_of_this_worker():
-        if port not in given and _is_free(port):
-            given.add(port)
+    for port in _ports():
+        if port not in given and (name := _name_of(port)) is not None:
+            given[port] = name
             return port
     raise OSError("no port is free")
 
@@ -38,13 +37,25 @@ def kernels_range() -> range:
     return range(first, last + 1)
 
 
-def _ports_of_this_worker() -> list[int]:
-    """Return them in no order, the kernel's last."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    ports = list(range(_LOWEST + worker % _WORKERS, _END, _WORKERS))
+def _ports() -> list[int]:
+    """Return all in no order, the kernel's last."""
+    ports = list(range(_LOWEST, _END))
     random.shuffle(ports)
     by_kernel = kernels_range()
     return sorted(ports, key=lambda port: port in by_kernel)  # stable
+
+
+def _name_of(port: int) -> int | None:
+    """Return the descriptor of a free port's name, None if the port is in use.
+
+    One process has the name until it ends.
+    """
+    with socket.socket(socket.AF_UNIX) as name:
+        try:
+            name.bind(f"\0cpreplicate-tests-{port}")  # abstract: no file of it stays behind
+        except OSError:
+            return None
+        return name.detach() if _is_free(port) else None
 
 
 def _is_free(port: int) -> bool:

@@ -1,6 +1,7 @@
 """What the tests rely on: parts that leave nothing out, no inheritance, demanded states."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -108,19 +109,25 @@ def test_where_the_kernel_may_take_every_port_one_of_these_is_given(monkeypatch)
 
 def test_a_port_that_any_process_listens_at_is_not_given(monkeypatch):
     first, second = ports.free_port(), ports.free_port()
-    monkeypatch.setattr(ports, "given", set(range(1 << 16)) - {first, second})
+    rest = set(range(1 << 16)) - {first, second}
+    for port in (first, second):
+        os.close(ports.given.pop(port))
+    monkeypatch.setattr(ports, "given", dict.fromkeys(rest, -1))
     with socket.create_server(("127.0.0.1", first)):
         assert ports.free_port() == second
         with pytest.raises(OSError, match="no port is free"):
             ports.free_port()
 
 
-def test_two_workers_are_never_given_the_same_port(monkeypatch):
-    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw1")
-    one = {ports.free_port() for _ in range(100)}
-    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw2")
-    other = {ports.free_port() for _ in range(100)}
-    assert not one & other
+def test_a_port_that_a_test_of_another_process_was_given_is_not_given():
+    port = ports.free_port()
+    code = (
+        "from tests.support import ports\n"
+        f"ports.given = dict.fromkeys(set(range(1 << 16)) - {{{port}}}, -1)\n"
+        "ports.free_port()"
+    )
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "no port is free" in other.stderr
 
 
 def test_a_state_that_was_not_reached_is_listed_and_one_that_was_is_not():
