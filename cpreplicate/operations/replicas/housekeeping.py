@@ -45,7 +45,7 @@ _WEEK = 7  # days
 _WAIT = 60.0  # seconds for which a sweep waits for a sync of the replica
 _SLICE = 5000  # files that are removed under one lease, which holds up the job meanwhile
 _MOST_LOST = 3  # replicas that are not reached, each after --retry-for, before others are left out
-_EVERYTHING = Cap(1.0, is_share=True)
+_NO_CAP = Cap(1.0, is_share=True)
 _ELSEWHERE = (LeaseHeld, NotThere, Sealed)
 """Another run works there or has done it, or the replica was promoted: nothing is wrong."""
 
@@ -108,7 +108,7 @@ class Housekeeper:
         self._notify, self._warn = notify, warn
         self._execution = replace(settings.execution, runner="inline", show=None)
         self._counts = HousekeepingCounts()
-        self._reported: dict[str, str] = {}
+        self._reported: dict[tuple[str, str], str] = {}  # what was done, and where
         # in this round, by the filesystem
         self._lost: defaultdict[str, list[Transient]] = defaultdict(list)
         self._stopping = threading.Event()
@@ -139,10 +139,10 @@ class Housekeeper:
         with cancellable(self._go_on):
             if self._settings.sweep_every:
                 for each in self._service.followed():
-                    self._alone(each.replica, partial(self._sweep, each))
+                    self._alone("sweep", each.replica, partial(self._sweep, each))
             if self._settings.forget_ended is not None:
                 for root in sorted(self._service.target_roots()):
-                    self._alone(root, partial(self._forget_below, root))
+                    self._alone("forget", root, partial(self._forget_below, root))
         if lost := [error for errors in self._lost.values() for error in errors]:
             raise lost[-1]
 
@@ -155,56 +155,67 @@ class Housekeeper:
             except RunnerStopped:
                 return
             except Transient as error:
-                self._failed("", f"sweeps are left for later: {described(error)}")
+                self._failed(("round", ""), [f"sweeps are left for later: {described(error)}"])
                 pause = min(pause, _AGAIN)
 
     def _go_on(self) -> None:
         if self._stopping.is_set() or self._service.is_stopping:
             raise RunnerStopped
 
-    def _alone(self, place: str, function: Callable[[], object]) -> None:
-        """Do something with one replica, or one root of such; what fails there stays there."""
+    def _alone(self, what: str, place: str, function: Callable[[], Sequence[str] | None]) -> None:
+        """Do something with one replica, or one root of such; what fails there stays there.
+
+        The function returns what it has to warn of.
+        """
         self._go_on()
         lost = self._lost[uri.filesystem(place)]
         if len(lost) >= _MOST_LOST:
             return
         begin_job(uri.name(place))
         try:
-            function()
+            warnings = function()
         except RunnerStopped:
             raise
         except Transient as error:
             lost.append(error)
+            return
         except _ELSEWHERE:
             return
         except Exception as error:  # noqa: BLE001  # it concerns this place only
-            self._failed(place, described(error))
+            warnings = [described(error)]
+        if warnings:
+            self._failed((what, place), warnings)
         else:
-            self._reported.pop(place, None)
+            self._reported.pop((what, place), None)
 
-    def _failed(self, place: str, text: str) -> None:
+    def _failed(self, key: tuple[str, str], warnings: Sequence[str]) -> None:
         self._add(failures=1)
-        self._report(place, text, self._warn)
+        self._report(key, "\n".join(warnings), self._warn)
 
-    def _report(self, place: str, text: str, notify: Notify) -> None:
-        """Report a line, but not what was last reported of the same place."""
-        if self._reported.get(place) != text:
-            self._reported[place] = text
-            notify(text)
+    def _report(self, key: tuple[str, str], text: str, notify: Notify) -> None:
+        """Report lines, but not what was last reported of the same."""
+        if self._reported.get(key) != text:
+            self._reported[key] = text
+            for line in text.splitlines():
+                notify(line)
 
     def _add(self, **more: int) -> None:
         known = self._counts._asdict()
         added = {name: known[name] + count for name, count in more.items()}
         self._counts = self._counts._replace(**added)
 
-    def _sweep(self, each: Followed) -> None:
-        """Sweep a replica that is in step: what failed before resumes from what it left."""
+    def _sweep(self, each: Followed) -> list[str]:
+        """Sweep a replica, in slices between which a sync may have the lease. Return the warnings.
+
+        Not one that is behind: its next sync resumes from what failed ones left. Without a cap of
+        the job's own nothing is refused: nobody is there to allow more.
+        """
         side = each.request.sides.target
         if not each.is_in_step or not self._is_due(Replica(each.replica, side)):
-            return
+            return []
         request = SweepRequest(
             each.replica,
-            max_delete=each.request.max_delete or _EVERYTHING,
+            max_delete=each.request.max_delete or _NO_CAP,
             most=_SLICE,
             lock_wait=_WAIT,
             sides=each.request.sides,
@@ -215,9 +226,10 @@ class Housekeeper:
             self._go_on()
             done = sweep(request, named(each.label, self._notify))
             self._add(swept=len(done.deletes), swept_bytes=done.bytes)
-            for warning in done.warnings:
-                self._failed(each.replica, f"{each.label}: {warning}")
-            is_partial = done.is_partial and not done.warnings
+            if done.warnings:
+                return [f"{each.label}: {warning}" for warning in done.warnings]
+            is_partial = done.is_partial
+        return []
 
     def _is_due(self, replica: Replica) -> bool:
         """Return whether runs that failed have left a trace, or the replica's day has come."""
@@ -242,11 +254,11 @@ class Housekeeper:
             if chosen.replica in fed:
                 continue  # its first sync died
             if isinstance(chosen, Candidate):
-                self._alone(chosen.replica, partial(self._forget, chosen, request))
+                self._alone("forget", chosen.replica, partial(self._forget, chosen, request))
             else:
                 kept += 1
                 stays = f"{chosen.replica} is older than --forget-ended, and stays: {chosen.why}"
-                self._report(chosen.replica, stays, self._notify)
+                self._report(("keep", chosen.replica), stays, self._notify)
         self._counts = self._counts._replace(kept=kept)
 
     def _forget(self, chosen: Candidate, request: ForgetRequest) -> None:

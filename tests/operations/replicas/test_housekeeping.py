@@ -212,6 +212,32 @@ def test_the_cap_of_the_job_holds_for_sweeps_too_and_is_reported_once(replica, t
     assert "--max-delete allows 5 files" in warning
 
 
+def test_a_file_that_cannot_be_removed_is_reported_once_and_once_more_after_a_good_round(
+    replica, tmp_path
+):
+    stuck = {"shared/orphan"}
+
+    def fails(verb, uri):
+        is_stuck = verb == "delete" and uri.removeprefix(f"file:{replica}/") in stuck
+        return OSError(errno.EIO, "fails", uri) if is_stuck else None
+
+    orphan(replica)
+    with (
+        serving("file", Faulty(LocalStorage(), fails)),
+        kept(tmp_path, tmp_path / "dcA" / JOB) as found,
+    ):
+        assert [found.round().failures for _round in range(3)] == [1, 2, 3]
+        assert len(found.warnings) == 1
+        stuck.clear()
+        assert found.round().failures == 3
+        orphan(replica)
+        stuck.add("shared/orphan")
+        found.round()
+    first, again = found.warnings
+    assert "shared/orphan" in first
+    assert again == first
+
+
 def test_many_orphans_go_in_slices_so_that_the_lease_is_free_in_between(
     replica, tmp_path, monkeypatch
 ):
