@@ -301,7 +301,10 @@ def _verified(
 def _leased(
     replica: Replica, request: PromoteRequest, notify: Notify
 ) -> Iterator[HeldReplica | None]:
-    """Take the lease. If nothing is to be changed, only raise `LeaseHeld` if that is not free."""
+    """Take the lease, and yield the replica under it.
+
+    A dry run takes none and yields None. It raises `LeaseHeld` as taking the lease at once would.
+    """
     if not request.dry_run:
         with acquire(
             replica.root, replica.side, request.lock_wait, notify, makes_root=False
@@ -309,7 +312,8 @@ def _leased(
             lease.keep_room()
             yield HeldReplica(replica.root, replica.side, lease)
         return
-    refuse_held(replica)
+    if not request.lock_wait:
+        refuse_held(replica)
     yield None
 
 

@@ -138,10 +138,10 @@ def promote_all(
     if request.kafka is not None:
         kafka = replace(request.kafka, cluster=ListedOnce(request.kafka.cluster))
         request = replace(request, kafka=kafka)
-    at_once = replace(request, lock_wait=0.0)
+    at_once = request if request.dry_run else replace(request, lock_wait=0.0)
     done = _each(jobs, at_once, notify, AT_ONCE)
     held = [job for job in done if job.exit_code == LeaseHeld.exit_code]
-    if held and request.lock_wait and not request.dry_run:
+    if held and request.lock_wait:
         in_use = counted(len(held), "replica is", "replicas are")
         notify(f"{in_use} in use: waiting {request.lock_wait:g} s at most")
         again = {job.replica: job for job in jobs}

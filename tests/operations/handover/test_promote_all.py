@@ -236,6 +236,18 @@ def test_a_lease_that_is_released_meanwhile_is_waited_for(roots):
     assert any("1 replica is in use" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("lock_wait", "outcome"), [(0.0, ("failed", 11)), (60.0, ("can be promoted", 0))]
+)
+def test_a_dry_run_waits_for_no_lease_and_ends_as_the_promotion_would(roots, lock_wait, outcome):
+    place = roots.add(FIRST, "orders")
+    refs = tuple(replicas_below(f"file:{roots.targets}", [], Sides()))
+    request = PromoteAllRequest(refs, lock_wait=lock_wait, dry_run=True)
+    with acquire(f"file:{place}", Side(), 0.0, lambda _line: None):
+        report = promote_all(candidates(request), request, lambda _line: None)
+    assert outcomes(report) == {"orders": outcome}
+
+
 def test_a_replica_whose_seal_was_removed_can_be_promoted_again(roots):
     place = roots.add(FIRST, "orders")
     promoted(roots)
