@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import NamedTuple
 
@@ -18,16 +19,24 @@ from cpreplicate.storage import Side
 
 MARKER = "replica.json"
 _FORMAT = 1
+_BY_NAME = re.compile(r"hdfs:/(?!/)|viewfs://[^ /]+:\d+/|abfss?://[^ /]+/")
 
 
 class SourceName(NamedTuple):
     """A source as the operator named it, and as its storage knows it.
 
-    `resolved` has no symbolic links, and addresses instead of host names.
+    `resolved` has no symbolic links, and addresses instead of names: see `Side.place`.
     """
 
     given: str
     resolved: str
+
+    def was_recorded_as(self, known: SourceName) -> bool:
+        """Return whether a marker of 0.2.0 has this source, by the URI alone.
+
+        That did not follow a view, nor find the cluster of `hdfs:/…` or the account of a container.
+        """
+        return self.given == known.given and _BY_NAME.match(known.resolved) is not None
 
 
 class Marker(NamedTuple):
@@ -45,13 +54,20 @@ class Marker(NamedTuple):
 
     def names(self, source: SourceName) -> bool:
         """Return whether this source may be replicated here."""
+        return any(
+            known.resolved == source.resolved or source.was_recorded_as(known)
+            for known in self.sources
+        )
+
+    def records(self, source: SourceName) -> bool:
+        """Return whether the source is recorded here as its storage knows it now."""
         return any(known.resolved == source.resolved for known in self.sources)
 
 
 def source_name(side: Side, root: str) -> SourceName:
     """Return the name of a source's root as given, and as its storage knows it."""
-    path = uri.local_path(side.storage(root).real(root))
-    return SourceName(root, side.identity(root) + path)
+    place = side.place(side.storage(root).real(root))
+    return SourceName(root, place.service + place.path)
 
 
 def read_marker(side: Side, root: str) -> Marker | None:
@@ -114,8 +130,9 @@ def create_marker(
 
 
 def add_source(replica: HeldReplica, marker: Marker, source: SourceName) -> Marker:
-    """Record a further name of the source in the marker."""
-    return _replaced(replica, marker._replace(sources=(*marker.sources, source)))
+    """Record a further name of the source in the marker, or a better one."""
+    others = [known for known in marker.sources if not source.was_recorded_as(known)]
+    return _replaced(replica, marker._replace(sources=(*others, source)))
 
 
 def note_conditional_puts(replica: HeldReplica, marker: Marker) -> Marker:

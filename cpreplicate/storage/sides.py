@@ -17,7 +17,7 @@ from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import option_names
 from cpreplicate.storage.backends.local.local import LocalStorage
-from cpreplicate.storage.backends.objects.clients import PROTOCOLS, own_options
+from cpreplicate.storage.backends.objects.clients import PROTOCOLS, account_of, own_options
 from cpreplicate.storage.backends.objects.objects import ObjectStorage
 from cpreplicate.storage.base import Storage
 from cpreplicate.storage.keytab import keytab_of
@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 Options = tuple[tuple[str, str], ...]
 HDFS_CLIENTS = ("native", "hadoop")
 _HDFS_PORT = 8020
+
+
+class Place(NamedTuple):
+    """Where a URI is: the filesystem, by addresses instead of names, and the path there."""
+
+    service: str
+    path: str
 
 
 @dataclass(frozen=True)
@@ -98,19 +105,28 @@ class Side:
                 merged.update(options)
         return merged
 
-    def identity(self, uri: str) -> str:
-        """Return a text that differs for two filesystems even if their sides use one name for both.
+    def place(self, uri: str) -> Place:
+        """Return where a URI is: the same for two names of one place, on whichever sides.
 
-        It has addresses instead of names.
+        It differs for two places even if their sides use one name for both.
         """
-        filesystem = uris.filesystem(uri)
+        behind = self.behind_view(uri)
+        return Place(self._service(uris.filesystem(behind)), uris.local_path(behind))
+
+    def _service(self, filesystem: str) -> str:
+        """Return a filesystem with addresses, or the account, instead of names."""
         scheme, _, authority = filesystem.partition("://")
         options = self.options_for(filesystem)
-        if scheme in HDFS_SCHEMES:
+        if scheme == "viewfs":  # what no link leads away from
+            servers = sorted(self.namenodes(filesystem))
+            return f"{filesystem} of {','.join(servers)}" if servers else filesystem
+        if scheme in HDFS_SCHEMES and authority:
             return f"{scheme}://{_addresses(authority, options)}"
-        if scheme in ("s3", "s3a", "s3n", "s3p"):
+        if PROTOCOLS.get(scheme) == "s3":
             own = own_options("s3", options, authority)
             return f"s3://{authority} at {_endpoint(own)}"
+        if PROTOCOLS.get(scheme) == "abfs":
+            return f"abfs://{authority.partition('@')[0]} at {account_of(authority, options)}"
         return filesystem
 
     def namenodes(self, uri: str) -> tuple[str, ...]:
@@ -119,10 +135,11 @@ class Side:
         There is none for other storages, and for a name whose addresses are not configured. A view
         itself has those of all its mounts.
         """
-        behind = self.behind_view(uri)
+        uri = self._of_default_cluster(uri)
         whole = uris.filesystem(uri)
-        mounted = self._mounted(whole) if uri == whole else []
-        addresses = [address for each in mounted or [behind] for address in self._servers(each)]
+        mounted = self._links(whole).values() if uri == whole else ()
+        behind = mounted or [self.behind_view(uri)]
+        addresses = [address for each in behind for address in self._servers(each)]
         return tuple(dict.fromkeys(addresses))
 
     def _servers(self, uri: str) -> Iterator[str]:
@@ -133,35 +150,41 @@ class Side:
                 if ":" in address:
                     yield address
 
-    def _mounted(self, filesystem: str) -> list[str]:
-        """Return the targets of all links of a view, its fallback included."""
-        scheme, _, authority = filesystem.partition("://")
-        if scheme != "viewfs":
-            return []
-        prefix = f"fs.viewfs.mounttable.{authority}.link"
-        options = self.options_for(filesystem).items()
-        return [target for name, target in options if name.startswith(prefix)]
-
     def behind_view(self, uri: str) -> str:
         """Return the URI that the mount table of viewfs has for a URI.
 
-        It is the URI itself where no link leads anywhere.
+        It is the URI itself where no link leads anywhere. `hdfs:/…` is that of the default cluster.
         """
+        uri = self._of_default_cluster(uri)
         filesystem, path = uris.filesystem(uri), uris.local_path(uri)
-        scheme, _, authority = filesystem.partition("://")
-        if scheme != "viewfs":
-            return uri
-        prefix = f"fs.viewfs.mounttable.{authority}.link."
-        links = {
-            name.removeprefix(prefix): target
-            for name, target in self.options_for(filesystem).items()
-            if name.startswith(prefix)
-        }
+        links = self._links(filesystem)
         mounts = [mount for mount in links if path == mount or uris.below(path, mount) is not None]
         if not mounts:
             return uri
         mount = max(mounts, key=len)
         return links[mount].rstrip("/") + path[len(mount.rstrip("/")) :]
+
+    def _of_default_cluster(self, uri: str) -> str:
+        """Return a URI with the cluster that `hdfs:/…` means, if one is configured."""
+        filesystem = uris.filesystem(uri)
+        if not filesystem.startswith(tuple(f"{scheme}:" for scheme in HDFS_SCHEMES)):
+            return uri
+        cluster = _cluster(filesystem, self.options_for(filesystem)) or filesystem
+        return cluster + uris.local_path(uri)
+
+    def _links(self, filesystem: str) -> dict[str, str]:
+        """Return the links of a view, by their paths. The fallback is one of its root."""
+        scheme, _, authority = filesystem.partition("://")
+        if scheme != "viewfs":
+            return {}
+        prefix = f"fs.viewfs.mounttable.{authority}.link"
+        links: dict[str, str] = {}
+        for name, target in self.options_for(filesystem).items():
+            if name.startswith(f"{prefix}."):
+                links[name.removeprefix(f"{prefix}.")] = target
+            elif name.startswith((f"{prefix}Fallback", f"{prefix}MergeSlash")):
+                links.setdefault("/", target)
+        return links
 
 
 class Sides(NamedTuple):
@@ -170,6 +193,13 @@ class Sides(NamedTuple):
     source: Side = Side()
     target: Side = Side()
     preserve: bool = False
+
+    def overlap(self, source: str, target: str) -> bool:
+        """Return whether two directories, one a side, are the same, or one is in the other."""
+        one, two = self.source.place(source), self.target.place(target)
+        path, other = (f"{each.path.rstrip('/')}/" for each in (one, two))
+        is_nested = path.startswith(other) or other.startswith(path)
+        return one.service == two.service and is_nested
 
 
 @functools.cache
@@ -236,11 +266,14 @@ Each makes one storage a process for a filesystem and a side.
 
 
 def _remote(storage: Storage, filesystem: str, side: Side) -> Storage:
-    """Wrap the storage of a service so that it keeps to the side's limits and retries."""
+    """Wrap the storage of a service so that it keeps to the side's limit on calls and retries.
+
+    Questions can be asked of it ahead.
+    """
     from cpreplicate.storage.wrappers.retry import Retrying  # a local run does not need it
 
     if side.limits.calls is not None:
-        storage = Limited(storage, side.limits, side.identity(filesystem))
+        storage = Limited(storage, side.limits, side.place(filesystem).service)
     return Retrying(storage, side.retry_for)
 
 
@@ -250,7 +283,15 @@ def _options(filesystem: str, side: Side) -> dict[str, str]:
 
 
 def _with_authority(filesystem: str, options: Mapping[str, str]) -> str:
-    """Return the cluster that a filesystem means.
+    """Return the cluster that a filesystem means. Raises `UsageError` if it names none."""
+    cluster = _cluster(filesystem, options)
+    if cluster is None:
+        raise UsageError(f"{filesystem}/… names no cluster. Write {filesystem}//nameservice/…")
+    return cluster
+
+
+def _cluster(filesystem: str, options: Mapping[str, str]) -> str | None:
+    """Return the cluster that a filesystem of HDFS means, None for none.
 
     `hdfs:` alone means the default filesystem of the configuration that was given for it, if that
     is one of HDFS.
@@ -258,9 +299,7 @@ def _with_authority(filesystem: str, options: Mapping[str, str]) -> str:
     if "://" in filesystem:
         return filesystem
     default = options.get("fs.defaultFS") or options.get("fs.default.name", "")  # its old name
-    if not default.startswith(filesystem + "//"):
-        raise UsageError(f"{filesystem}/… names no cluster. Write {filesystem}//nameservice/…")
-    return uris.filesystem(default)
+    return uris.filesystem(default) if default.startswith(filesystem + "//") else None
 
 
 def _without_port(filesystem: str, options: Mapping[str, str]) -> str:

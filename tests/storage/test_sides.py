@@ -3,7 +3,7 @@
 import pytest
 
 from cpreplicate.errors import UsageError
-from cpreplicate.storage import Side
+from cpreplicate.storage import Side, Sides
 from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
 
@@ -34,3 +34,92 @@ def test_a_path_without_a_cluster_is_of_the_default_filesystem(name):
     assert side.storage("hdfs:/replicas") is not None
     with pytest.raises(UsageError, match="names no cluster"):
         Side().storage("hdfs:/replicas")
+
+
+def _side(**options: str) -> Side:
+    return Side((("", tuple((name.replace("__", "."), value) for name, value in options.items())),))
+
+
+_VIEW = "fs__viewfs__mounttable__cmt__link"
+_AZURE = "account_name"
+ALIKE = {  # one URI, and what it means to two sides
+    "the default cluster": (
+        "hdfs:/cp/job",
+        {"fs__defaultFS": "hdfs://a"},
+        {"fs__defaultFS": "hdfs://b"},
+    ),
+    "a view": (
+        "viewfs://cmt/cp/job",
+        {f"{_VIEW}__/cp": "hdfs://a/x"},
+        {f"{_VIEW}__/cp": "hdfs://b/x"},
+    ),
+    "another directory of a view": (
+        "viewfs://cmt/cp/job",
+        {f"{_VIEW}__/cp": "hdfs://a/x"},
+        {f"{_VIEW}__/cp": "hdfs://a/y"},
+    ),
+    "what a view has beside its links": (
+        "viewfs://cmt/cp/job",
+        {f"{_VIEW}__/tmp": "hdfs://c/", f"{_VIEW}Fallback": "hdfs://a/"},
+        {f"{_VIEW}__/tmp": "hdfs://c/", f"{_VIEW}Fallback": "hdfs://b/"},
+    ),
+    "the root of a view": (
+        "viewfs:/cp/job",
+        {"fs__defaultFS": "viewfs://cmt", f"{_VIEW}MergeSlash": "hdfs://a/"},
+        {"fs__defaultFS": "viewfs://cmt", f"{_VIEW}MergeSlash": "hdfs://b/"},
+    ),
+    "a container of Azure": ("abfs://flink/cp/job", {_AZURE: "a"}, {_AZURE: "b"}),
+    "a bucket": (
+        "s3://flink/cp/job",
+        {"endpoint_url": "http://a.example"},
+        {"endpoint_url": "http://b.example"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("uri", "one", "other"), ALIKE.values(), ids=ALIKE)
+def test_one_uri_is_two_places_where_two_sides_mean_two_clusters_by_it(uri, one, other):
+    source, target = _side(**one), _side(**other)
+    assert source.place(uri) != target.place(uri)
+    assert source.place(uri) == _side(**one).place(uri)
+    assert not Sides(source, target).overlap(uri, f"{uri}/below")
+    assert Sides(source, source).overlap(uri, f"{uri}/below")
+    assert Sides(source, source).overlap(f"{uri}/below", uri)
+    assert not Sides(source, source).overlap(uri, f"{uri}s")
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "other"),
+    [
+        ("hdfs:/cp/job", {"fs__defaultFS": "hdfs://a"}, "hdfs://a:8020/cp/job"),
+        ("viewfs://cmt/cp/job", {f"{_VIEW}__/cp": "hdfs://a/x"}, "hdfs://a/x/job"),
+        ("abfs://c/cp", {_AZURE: "mine"}, "abfss://c@mine.dfs.core.windows.net/cp"),
+        (
+            "abfs://c/cp",
+            {"connection_string": "AccountName=mine;AccountKey=a2V5"},
+            "abfs://c@mine.dfs.core.windows.net/cp",
+        ),
+    ],
+    ids=["default", "view", "account", "connection"],
+)
+def test_two_names_of_one_place_are_that_place(uri, options, other):
+    side = _side(**options)
+    assert side.place(uri) == side.place(other)
+    assert Sides(side, side).overlap(uri, f"{other}/below")
+
+
+def test_the_namenodes_of_a_path_without_a_cluster_are_those_of_the_default_one():
+    assert _side(fs__defaultFS="hdfs://a:1").namenodes("hdfs:/cp") == ("a:1",)
+
+
+def test_a_uri_that_names_another_account_than_its_options_is_a_usage_error():
+    side = _side(account_name="mine", account_key="a2V5")
+    side.storage("abfs://c@mine.dfs.core.windows.net/cp")
+    with pytest.raises(UsageError, match="another account, mine"):
+        side.storage("abfs://c@theirs.dfs.core.windows.net/cp")
+
+
+def test_a_variable_that_adlfs_would_prefer_to_the_options_is_a_usage_error(monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountName=theirs;AccountKey=a2V5")
+    with pytest.raises(UsageError, match="AZURE_STORAGE_CONNECTION_STRING is set"):
+        _side(account_name="ours", account_key="a2V5").storage("abfs://c/cp")

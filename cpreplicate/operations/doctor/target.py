@@ -71,9 +71,7 @@ def check_places(subject: Case) -> Result:
 def _refuse_overlap(subject: Case) -> None:
     """Raise `Refused` if source and replica overlap, as far as it is known without a checkpoint."""
     sides, replica = subject.request.sides, subject.replica()
-    path, root = uri.local_path(replica.root), uri.local_path(subject.job_root)
-    overlaps = path == root or uri.below(path, root) or uri.below(root, path)
-    if overlaps and sides.source.identity(subject.job_root) == sides.target.identity(replica.root):
+    if sides.overlap(subject.job_root, replica.root):
         raise Refused(
             f"the replica {replica.root} would be in its own source {subject.job_root}. Give"
             " another TARGET_ROOT"

@@ -270,7 +270,7 @@ def claim(work: Work) -> None:
         adopted = _is_adopted(state, adopts=work.request.adopt)
         job, has_conditions = work.source_state.source.job, state.has_conditional_puts
         marker = create_marker(work.replica, job, name, adopted, has_conditions)
-    elif not marker.names(name):
+    elif not marker.records(name):
         marker = add_source(work.replica, marker, name)
     for checkpoint in state.unrecorded:
         publication.adopt(work.replica, checkpoint)

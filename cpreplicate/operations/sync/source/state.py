@@ -312,10 +312,8 @@ def warnings_of_unfinished(source: Source) -> Iterator[str]:
 
 def _refuse_overlap(source: Source, root: str, sides: Sides) -> None:
     """Raise `Refused` if a replica and its source are in each other, by their names."""
-    if sides.source.identity(source.checkpoint) != sides.target.identity(root):
-        return
     for directory in (source.checkpoint, source.job_root):
-        if directory is not None and _overlap(uri.local_path(directory), uri.local_path(root)):
+        if directory is not None and sides.overlap(directory, root):
             raise Refused(
                 f"the replica {root} would be in its own source {directory}. Nothing was done."
                 " Give another TARGET_ROOT"
@@ -360,10 +358,6 @@ def _with_text(paths: Texts, text: str) -> list[str]:
 def _named(found: Sequence[str]) -> str:
     """Return the first of some files, and how many there are."""
     return found[0] if len(found) == 1 else f"{len(found)} files, such as {found[0]}"
-
-
-def _overlap(path: str, other: str) -> bool:
-    return path == other or uri.below(path, other) is not None or uri.below(other, path) is not None
 
 
 def _refuse_other_roots(files: Closure, source: Source, request: SyncRequest) -> None:

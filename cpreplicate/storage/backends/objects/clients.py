@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -90,21 +91,73 @@ def constructor_options(protocol: str) -> dict[str, Any]:
     return found | ({_HIERARCHICAL: False} if protocol == "gs" else {})
 
 
-def own_options(protocol: str, options: Mapping[str, str], bucket: str) -> dict[str, str]:
+def own_options(protocol: str, options: Mapping[str, str], authority: str) -> dict[str, str]:
     """Return the options that are for a class, by its names, of those of a storage.
 
-    Raises `UsageError`.
+    `authority` is that of its URIs: a bucket, or a container and its account. Raises `UsageError`.
     """
     if protocol == "s3":
-        return s3_options.own_options(options, bucket)
+        return s3_options.own_options(options, authority.partition("@")[0])
     own = {key: value for key, value in options.items() if "." not in key}
-    if protocol == "abfs" and _CONNECTION in own:
-        for other in sorted(own.keys() & set(OPTIONS["abfs"]) - {_CONNECTION}):
-            raise UsageError(f"abfs: the option {other} has no effect beside {_CONNECTION}")
+    if protocol == "abfs":
+        return _of_azure(own, authority)
     pays = own.get("requester_pays", "false").lower() != "false"
     if protocol == "gs" and "project" in own and not pays:
         raise UsageError("gs: the option project has no effect without requester_pays=true")
     return own
+
+
+def _of_azure(own: Mapping[str, str], authority: str) -> dict[str, str]:
+    """Return the options of a container, whose account may be in its URI, as Flink writes it."""
+    if _CONNECTION in own:
+        for other in sorted(own.keys() & set(OPTIONS["abfs"]) - {_CONNECTION}):
+            raise UsageError(f"abfs: the option {other} has no effect beside {_CONNECTION}")
+    server = authority.partition("@")[2].lower()
+    account = server.partition(".")[0]
+    given = _in_connection(own).get("AccountName") or own.get("account_name") or account
+    if account and given != account:
+        raise UsageError(
+            f"abfs://{authority}: the options are of another account, {given}. Give those of"
+            f' {account} for this filesystem: [storage."abfs://{authority}"]'
+        )
+    if not account or _CONNECTION in own:
+        return dict(own)
+    host = {"account_host": server.replace(".dfs.", ".blob.", 1)} if "." in server else {}
+    return {"account_name": account, **host, **own}
+
+
+def _in_connection(own: Mapping[str, str]) -> dict[str, str]:
+    """Return the parts of a connection string of Azure, by their names."""
+    parts = own.get(_CONNECTION, "").split(";")
+    return {name: value for name, _, value in (part.partition("=") for part in parts)}
+
+
+def account_of(authority: str, options: Mapping[str, str]) -> str:
+    """Return the address of the account of Azure that has a container, empty if it is not known.
+
+    Raises `UsageError`.
+    """
+    own = own_options("abfs", options, authority)
+    connection = _in_connection(own)
+    if "BlobEndpoint" in connection:
+        return connection["BlobEndpoint"].partition("://")[2].rstrip("/")
+    name = connection.get("AccountName") or own.get("account_name", "")
+    suffix = connection.get("EndpointSuffix", "core.windows.net")
+    return own.get("account_host") or (name and f"{name}.blob.{suffix}")
+
+
+def _refuse_environment(own: Mapping[str, str]) -> None:
+    """Raise `UsageError` for a variable that adlfs would read beside the options.
+
+    That of another account would win over them, on both sides, or on one executor.
+    """
+    for option in () if _CONNECTION in own else OPTIONS["abfs"]:
+        variable = f"AZURE_STORAGE_{option.upper()}"
+        if option not in own and os.environ.get(variable):
+            raise UsageError(
+                f"abfs: {variable} is set, which would decide for every account. Unset it on"
+                f" {socket.gethostname()}, and give the option {option} instead"
+            )
 
 
 def client(protocol: str, own: Mapping[str, str], deadline: float) -> Any:
@@ -123,6 +176,8 @@ def client(protocol: str, own: Mapping[str, str], deadline: float) -> Any:
         is_known = given.keys() <= {"region", *defaults}  # s3fs gives any other to its session
         session = {"session": _session()} if is_known else {}
         given = _s3_options(given, own, deadline) | session
+    if protocol == "abfs":
+        _refuse_environment(own)
     if protocol == "gs" and given.pop(_HIERARCHICAL, False):
         cls = _hierarchical_class()
     try:

@@ -80,7 +80,7 @@ class ObjectStorage(Storage):
             raise UsageError(f"{filesystem}/… names no bucket. Write {filesystem}//bucket/…")
         self._protocol = PROTOCOLS[filesystem.partition(":")[0]]
         self._bucket = _bucket(f"{filesystem}/")
-        self._own = own_options(self._protocol, options, self._bucket)
+        self._own = own_options(self._protocol, options, filesystem.partition("://")[2])
         self._deadline, self._unsafe_lease = deadline, unsafe_lease
         self._fs = client(self._protocol, self._own, deadline)
         self._conditions = Conditions(self._fs, self._protocol)

@@ -46,7 +46,7 @@ def test_a_nameservice_has_no_port_but_the_default_one_is_left_out():
         ("dfs.namenode.rpc-address.ns.a", "localhost:9"),
     )
     side = Side((("", options),))
-    assert side.identity("hdfs://ns:8020/x") == side.identity("hdfs://ns/x")
+    assert side.place("hdfs://ns:8020/x") == side.place("hdfs://ns/x")
     assert side.namenodes("hdfs://ns:8020/x") == ("localhost:9",)
     side.storage("hdfs://ns:8020/x")
     with pytest.raises(UsageError, match="ns is a nameservice, which has no port"):
