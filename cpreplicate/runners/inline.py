@@ -177,7 +177,11 @@ def _is_tried_again(outcome: Outcome) -> bool:
 
 
 class _Counter(Watcher):
-    """A watcher that counts finished work in the progress of the run."""
+    """A watcher that counts finished work in the progress of the run, and passes it on.
+
+    What failed may be tried again, so one task may be done more than once. A copy that is not
+    wanted any more and whose file is gone has not failed: less is expected.
+    """
 
     def __init__(self, progress: Progress, actions: Sequence[Task], done: Done | None) -> None:
         super().__init__()

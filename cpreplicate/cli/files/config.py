@@ -276,7 +276,8 @@ def add_storages(file: TomlFile) -> None:
 def storages_of(file: TomlFile) -> dict[str, Options]:
     """Return the `[storage."…"]` tables: the options of each filesystem.
 
-    The files of a `conf-dir` are read and replaced by their properties.
+    The files of a `conf-dir` are read and replaced by their properties, over which single keys
+    win. Raises `click.UsageError` with the line of a mistake.
     """
     tables = file.tables.get(STORAGE, {})
     if not isinstance(tables, dict):

@@ -166,7 +166,10 @@ def absolute(value: str) -> str:
 
 
 def _job_directory(text: str) -> str:
-    """Return the URI of the directory of a job. The name of one selects its replica elsewhere."""
+    """Return the URI of a job's checkpoint directory. Raises `click.BadParameter` for a bare name.
+
+    `--job NAME` selects a replica in other commands; here `--replica-of NAME` does.
+    """
     if "/" not in text and ":" not in text and not is_directory(text):
         raise click.BadParameter(
             f"{text}: expected the checkpoint directory of the job that was started from the"

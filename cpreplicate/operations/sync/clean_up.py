@@ -169,7 +169,10 @@ def _guarded(call: Callable[[], CleanedUp], work: Work) -> CleanedUp:
 
 
 def _ask_to_withdraw(work: Work) -> None:
-    """Begin what is asked before old checkpoints are withdrawn: after the commit, not amid it."""
+    """Begin the looks that withdrawing makes next, so that their round trips overlap.
+
+    That comes after the commit: what replaced an old `_metadata` meanwhile must be seen.
+    """
     if work.plan.dropped or work.plan.deletes:
         work.replica.storage.ask("list", work.replica.root)
     for name in work.plan.dropped[:ASKED]:

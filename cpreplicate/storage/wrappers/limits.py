@@ -82,10 +82,13 @@ class Pace(Protocol):
 class RateLimiter:
     """A rate limiter: for each resource, the instant from which more of it may be used.
 
-    A rate of a timetable is that of `second_of_week` when something is reserved. Bytes that take
-    longer than `_TURN` are a large piece. It is used as soon as there is room for a part of it. The
-    rest is a debt, which is paid by what nobody uses, and in turns by the next large piece before
-    it begins. So large pieces come one after the other, and small ones between their turns.
+    `rates` are amounts a second, by the first word of a resource: each `calls CLUSTER` may have
+    those of `calls`. A rate of a timetable is that of `second_of_week` when something is reserved.
+
+    Bytes that take longer than `_TURN` are a large piece. It is used as soon as there is room for a
+    part of it. The rest is a debt, which is paid by what nobody uses, and in turns by the next
+    large piece before it begins. So large pieces come one after the other, and small ones between
+    their turns.
     """
 
     def __init__(
@@ -98,7 +101,9 @@ class RateLimiter:
         self._clock = clock
         self._free: dict[str, float] = {}
         self._debt = 0.0  # bytes of a large piece that were used and not reserved yet
-        self._paid = -math.inf  # when the last part of a large piece that was reserved is over
+        self._paid = (
+            -math.inf
+        )  # the instant until when no further part of a large piece is reserved
         self._lock = threading.Lock()
 
     def reserve(self, what: str, amount: float) -> Turn:
