@@ -53,7 +53,8 @@ def by_web(cluster: HdfsCluster) -> Name:
 
 
 def by_view(cluster: HdfsCluster) -> Name:
-    table, there = "fs.viewfs.mounttable.view", f"{by_address(cluster).prefix}/"
+    """Its links lead to another name than the pairs have, which only the lease shows."""
+    table, there = "fs.viewfs.mounttable.view", f"{by_ip(cluster).prefix}/"
     return Name(
         "viewfs://view/mounted", {f"{table}.link./mounted": there, f"{table}.linkFallback": there}
     )
