@@ -17,7 +17,7 @@ from cpreplicate.core.lag import Newest, age_seconds, checkpoints_behind, lag_se
 from cpreplicate.core.placement import CHECKPOINT_NAME, job_root
 from cpreplicate.core.sizes import counted
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, described
-from cpreplicate.protocol.marker import Marker, read_marker
+from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_name
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.source import find
 from cpreplicate.storage import Side
@@ -109,12 +109,17 @@ def recorded_source(marker: Marker | None) -> str | None:
     return None if marker is None else marker.sources[-1].given
 
 
-def look_at(source: str, side: Side, allow_older: bool = False) -> SourceLook:
+def look_at(
+    source: str, side: Side, allow_older: bool = False, marker: Marker | None = None
+) -> SourceLook:
     """Look for the newest checkpoint of a source. Raises `Transient` if that cannot be reached.
 
-    What else is in the way is in the result.
+    What else is in the way is in the result, also that the side's configuration leads the name to
+    another place than the one that a marker names.
     """
     try:
+        if marker is not None and not marker.names(now := source_name(side, source)):
+            return SourceLook(None, _elsewhere(marker, now), False)
         found = find(source, side, allow_older)
     except NotThere as error:
         return SourceLook(None, str(error), _is_gone(job_root(source), side))
@@ -132,7 +137,17 @@ def impatient(side: Side) -> Side:
     return replace(side, retry_for=0.0, patience=_A_CALL)
 
 
-def ask(source: str, side: Side, allow_older: bool = False) -> SourceLook:
+def _elsewhere(marker: Marker, now: SourceName) -> str:
+    return (
+        f"{now.given} is {now.resolved} here, and the source of the replica is"
+        f" {marker.sources[-1].resolved}. Give the configuration of its data centre with"
+        " --source-conf"
+    )
+
+
+def ask(
+    source: str, side: Side, allow_older: bool = False, marker: Marker | None = None
+) -> SourceLook:
     """Look at a source as `look_at` does, for seconds at most. Raises `Transient`.
 
     A directory on a mount whose server is gone holds a call up for ever: it is left behind.
@@ -141,7 +156,7 @@ def ask(source: str, side: Side, allow_older: bool = False) -> SourceLook:
 
     def look() -> None:
         try:
-            answers.append(look_at(source, impatient(side), allow_older))
+            answers.append(look_at(source, impatient(side), allow_older, marker))
         except Exception as error:  # noqa: BLE001  # it is raised below
             answers.append(error)
 
@@ -174,7 +189,8 @@ def source_of(replica: Replica, side: Side | None, marker: Marker | None = None)
     The marker is read if it is not given. Why there is no answer is in the result.
     """
     try:
-        source = recorded_source(marker or read_marker(replica.side, replica.root))
+        marker = marker or read_marker(replica.side, replica.root)
+        source = recorded_source(marker)
     except Refused as error:
         return SourceSeen(None, SourceLook(None, described(error), False), time.time())
     if source is None:
@@ -182,7 +198,7 @@ def source_of(replica: Replica, side: Side | None, marker: Marker | None = None)
     if side is None:
         return SourceSeen(source, SourceLook(None, "it was not asked", False), time.time())
     try:
-        look = ask(source, side)
+        look = ask(source, side, marker=marker)
     except Transient as error:
         look = SourceLook(None, described(error), False)
     return SourceSeen(source, look, time.time())

@@ -42,7 +42,7 @@ from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX, Record
 from cpreplicate.protocol.job_record import read_job_record
 from cpreplicate.protocol.manifest import SUFFIX, Totals, read_totals
-from cpreplicate.protocol.marker import is_replica, read_marker
+from cpreplicate.protocol.marker import Marker, is_replica, read_marker
 from cpreplicate.protocol.readiness import Held, unready
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import links_among
@@ -216,12 +216,13 @@ class _Examination:
         observed = Observation(ref.name or job, ref.source or "", replica.root)
         observed.priority = ref.priority
         row = ReplicaStatus(job, observed, ref.name)
-        is_there = True
+        is_there, marker = True, None
         try:
             own = replica.own_files()
             is_there = bool(own)
             if is_there:
-                row = _with_replica(row, replica, own, self._mounts_below(ref, replica))
+                marker = read_marker(replica.side, replica.root)
+                row = _with_replica(row, replica, marker, own, self._mounts_below(ref, replica))
             if is_there and self.with_orphans:
                 row = _with_orphans(row, replica)
             if self.with_positions and row.checkpoint is not None:
@@ -232,7 +233,7 @@ class _Examination:
             return None
         if not may_wait and self._is_source_elsewhere(observed):
             raise Waits
-        look = self._look(observed, ref.allow_older)
+        look = self._look(observed, ref.allow_older, None if ref.source else marker)
         observed.source_newest = look.newest
         life = row.life and row.life._replace(at_source=look.newest)
         return replace(
@@ -273,8 +274,11 @@ class _Examination:
         source = observed.source
         return self.with_source and source != "" and not source.startswith("file:")
 
-    def _look(self, observed: Observation, allow_older: bool) -> SourceLook:
-        """Return the newest checkpoint of a source. A filesystem that is lost is asked once."""
+    def _look(self, observed: Observation, allow_older: bool, marker: Marker | None) -> SourceLook:
+        """Return the newest checkpoint of a source. A filesystem that is lost is asked once.
+
+        The source is named by the `marker`, or configured.
+        """
         if not self.with_source:
             return SourceLook(None, None, False)
         if not observed.source:
@@ -284,7 +288,7 @@ class _Examination:
             return SourceLook(None, self.unreachable[filesystem], False)
         look = ask if self.is_urgent else look_at
         try:
-            seen = look(observed.source, self.sides.source, allow_older)
+            seen = look(observed.source, self.sides.source, allow_older, marker)
         except Transient as error:
             return SourceLook(None, self.unreachable.setdefault(filesystem, str(error)), False)
         own = observed.replica_newest
@@ -292,10 +296,13 @@ class _Examination:
 
 
 def _with_replica(
-    row: ReplicaStatus, replica: Replica, own: Mapping[str, FileStatus], mounts: Sequence[str]
+    row: ReplicaStatus,
+    replica: Replica,
+    marker: Marker | None,
+    own: Mapping[str, FileStatus],
+    mounts: Sequence[str],
 ) -> ReplicaStatus:
     """Return a row with what the files of the replica say."""
-    marker = read_marker(replica.side, replica.root)
     observed = row.observed
     observed.source = observed.source or recorded_source(marker) or ""
     children = replica.children()

@@ -6,9 +6,14 @@ import pytest
 
 from cpreplicate.core.lag import Newest
 from cpreplicate.operations.replicas import source_look
+from cpreplicate.operations.replicas.replicas import replicas_below
 from cpreplicate.operations.replicas.source_look import Behind, SourceLook, ask, source_of
+from cpreplicate.operations.replicas.status import status
+from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.storage import Side
+from cpreplicate.runners import ExecutionOptions
+from cpreplicate.storage import Side, Sides
 from cpreplicate.storage.base import NoAnswer
 from cpreplicate.storage.wrappers.base import StorageWrapper
 from tests.support.jobs import JOB, write_checkpoint
@@ -50,6 +55,23 @@ def test_the_source_that_a_replica_records_is_asked(tmp_path):
     assert seen.behind(1, 100.0).checkpoints == 3
     unasked = source_of(replica, None)
     assert (unasked.behind(1, 100.0).checkpoints, unasked.look.error) == (None, "it was not asked")
+
+
+def test_a_name_that_leads_elsewhere_by_now_is_not_the_source(tmp_path):
+    write_checkpoint(tmp_path / "here", 1, FILES)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "cp").symlink_to("here")
+    source, target = f"file:{tmp_path}/cp/{JOB}", f"file:{tmp_path}/dcB"
+    sync(SyncRequest(source, target, execution=ExecutionOptions(runner="inline")), print)
+    (tmp_path / "cp").unlink()
+    (tmp_path / "cp").symlink_to("there")
+    replica = Replica(f"{target}/{JOB}", Side())
+    seen = source_of(replica, Side()).look
+    assert (seen.is_known, seen.is_gone) == (False, False)
+    assert seen.error is not None
+    assert "--source-conf" in seen.error
+    (row,) = status(replicas_below(target, [], Sides()), Sides()).replicas
+    assert (row.is_source_known, row.source_error) == (False, seen.error)
 
 
 def test_a_damaged_marker_names_no_source(tmp_path):
