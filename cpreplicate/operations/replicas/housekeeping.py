@@ -165,7 +165,7 @@ class Housekeeper:
     def _alone(self, what: str, place: str, function: Callable[[], Sequence[str] | None]) -> None:
         """Do something with one replica, or one root of such; what fails there stays there.
 
-        The function returns what it has to warn of.
+        The function returns what it has to warn of, None if it did not look.
         """
         self._go_on()
         lost = self._lost[uri.filesystem(place)]
@@ -185,7 +185,7 @@ class Housekeeper:
             warnings = [described(error)]
         if warnings:
             self._failed((what, place), warnings)
-        else:
+        elif warnings is not None:
             self._reported.pop((what, place), None)
 
     def _failed(self, key: tuple[str, str], warnings: Sequence[str]) -> None:
@@ -204,15 +204,17 @@ class Housekeeper:
         added = {name: known[name] + count for name, count in more.items()}
         self._counts = self._counts._replace(**added)
 
-    def _sweep(self, each: Followed) -> list[str]:
-        """Sweep a replica, in slices between which a sync may have the lease. Return the warnings.
+    def _sweep(self, each: Followed) -> list[str] | None:
+        """Sweep a replica that is due, in slices between which a sync may have the lease.
+
+        Return the warnings.
 
         Not one that is behind: its next sync resumes from what failed ones left. Without a cap of
         the job's own nothing is refused: nobody is there to allow more.
         """
         side = each.request.sides.target
         if not each.is_in_step or not self._is_due(Replica(each.replica, side)):
-            return []
+            return None
         request = SweepRequest(
             each.replica,
             max_delete=each.request.max_delete or _NO_CAP,
