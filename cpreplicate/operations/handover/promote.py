@@ -146,6 +146,8 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
         verification, checked = _verified(replica, known, request, notify)
         found = _found(replica, state, verification, checked, seen, strays, request.dry_run)
         if not verification.restorable:
+            if held is None:  # a sync may have replaced meanwhile what was verified
+                refuse_held(replica)
             name, is_asked = found.checkpoint, request.with_positions
             return replace(found, positions=positions_in(replica, name) if is_asked else None)
         if state is not None and found.behind is not None:
