@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +32,7 @@ from cpreplicate.protocol.replica_state import examine
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from cpreplicate.storage.statuses import FileStatus
-from tests.support.kept_points import KeptPoints
+from tests.support.kept_points import SETTLES, KeptPoints
 from tests.support.points import HOUR
 from tests.support.s3 import S3Server, side_options
 from tests.support.simulated import SimulatedDisk, SimulatedJob, files
@@ -364,6 +365,7 @@ def test_on_s3_a_sync_makes_no_request_a_point(
     for count in (WORTH + 1, 3 * WORTH + 1):
         kept = KeptPoints(tmp_path / str(count), side, f"{bucket}/{count}", count)
         kept.sync()  # which reads all
+        time.sleep(SETTLES)  # what it wrote is young, and read again, for that long
         with monkeypatch.context() as patched:
             hold_time(patched)
             calls = kept.calls()
