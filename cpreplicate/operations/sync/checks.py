@@ -124,5 +124,6 @@ def refuse_outside(committed: Sequence[CommittedCheckpoint], replica: Replica) -
                 f" {checkpoint.outside[0]}: it was moved, or is reached under another name, or is"
                 " damaged. Nothing was copied or deleted. Give the TARGET_ROOT under which it was"
                 " created, rewrite its paths with `cpreplicate relocate"
-                f" {shlex.quote(replica.root)}`, or sync into another TARGET_ROOT"
+                f" {shlex.quote(replica.root)}` if no job was started from it, or sync into another"
+                " TARGET_ROOT"
             )

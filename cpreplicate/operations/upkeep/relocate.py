@@ -76,6 +76,10 @@ class RelocateRequest:
     execution: ExecutionOptions = field(default=ExecutionOptions())
 
 
+class _Incomplete(Refused):
+    """A checkpoint lacks files, or it is not certain where they are."""
+
+
 class Relocated(NamedTuple):
     """One checkpoint of the replica, and whether its `_metadata` had to be rewritten.
 
@@ -96,6 +100,7 @@ class Relocation:
     """The result for a replica: its checkpoints, newest first.
 
     `moved_from` are the roots that it was moved from, `unpacked` is what became of its packs.
+    `warnings` name the checkpoints that lack files, which are as they were.
     """
 
     replica: str
@@ -150,18 +155,24 @@ class _Work:
             yield from rewrite(self.file.open(stack), self.file.metadata, rewriter)
 
 
-def relocate(request: RelocateRequest, notify: Notify) -> Relocation:
-    """Rewrite every committed checkpoint under the lease.
+class _Prepared(NamedTuple):
+    """The checkpoints to be rewritten, and why others are left as they are."""
 
-    Each `_metadata` is replaced atomically, after all checkpoints were found complete. The former
-    ones are kept until all are replaced and read back. With `unpack`, all checkpoints are
-    rewritten. Raises `Refused`, having changed nothing, if a file is missing, or it is not certain
-    where it is.
+    work: Sequence[_Work]
+    left: tuple[str, ...] = ()
+
+
+def relocate(request: RelocateRequest, notify: Notify) -> Relocation:
+    """Rewrite every complete committed checkpoint under the lease.
+
+    Each `_metadata` is replaced atomically, after all checkpoints were examined. The former ones
+    are kept until all are replaced and read back. Raises `Refused`, having changed nothing, if no
+    checkpoint is complete, or it is not certain where its files are; with `unpack`, if one is not.
     """
     replica = Replica(request.replica, request.side)
     refuse_no_replica(replica.root, replica.side)
     state = orphans.examine_unsealed(replica)
-    _unpacking(_prepare(replica, state, None, request), replica, state, request)
+    _unpacking(_prepare(replica, state, None, request).work, replica, state, request)
 
     def examine(held: HeldReplica) -> State:
         state = orphans.examine_unsealed(held)
@@ -193,13 +204,13 @@ def would_rewrite(
     replica: Replica, state: State, names: Sequence[str], request: RelocateRequest
 ) -> list[str]:
     """Return which of the checkpoints `relocate_held` would rewrite. Raises as it does."""
-    work = _prepare(replica, state, names, request)
+    work = _prepare(replica, state, names, request).work
     return [checkpoint.name for checkpoint in work if not _is_spelled(replica, checkpoint)]
 
 
 def _relocate(change: Change, names: Sequence[str] | None, request: RelocateRequest) -> Relocation:
     replica = change.replica
-    work = _prepare(replica, change.state, names, request)
+    work, left = _prepare(replica, change.state, names, request)
     unpacking = _unpacking(work, replica, change.state, request)
     unpacker = Unpacker(unpacking, change) if unpacking is not None else None
     if unpacker is not None:
@@ -217,7 +228,7 @@ def _relocate(change: Change, names: Sequence[str] | None, request: RelocateRequ
         request.root or replica.root,
         tuple(sorted(moved)),
         tuple(_relocated(checkpoint, checkpoint.name in changed) for checkpoint in work),
-        _warnings(work) + unpacked.warnings,
+        left + _warnings(work, replica) + unpacked.warnings,
         unpacked,
     )
 
@@ -250,7 +261,12 @@ def _rewrite_all(work: Sequence[_Work], replica: HeldReplica, is_left: bool) -> 
     return [checkpoint.name for checkpoint in changed]
 
 
-def _warnings(work: Sequence[_Work]) -> tuple[str, ...]:
+def _warnings(work: Sequence[_Work], replica: Replica) -> tuple[str, ...]:
+    elsewhere = [
+        f"the paths are those below {root}: a sync or a promotion of {replica.root} refuses them."
+        f" Once a job was started from {root}, leave the replica alone: its files are the job's"
+        for root in {checkpoint.root for checkpoint in work} - {replica.root}
+    ]
     found = (
         warning
         for checkpoint in work
@@ -258,7 +274,7 @@ def _warnings(work: Sequence[_Work]) -> tuple[str, ...]:
             checkpoint.file.metadata, checkpoint.spelling, checkpoint.has_packs
         )
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys([*elsewhere, *found]))
 
 
 def _is_spelled(replica: Replica, work: _Work) -> bool:
@@ -314,8 +330,11 @@ def _relocated(work: _Work, changed: bool) -> Relocated:
 
 def _prepare(
     replica: Replica, state: State, names: Sequence[str] | None, request: RelocateRequest
-) -> list[_Work]:
-    """Return what is to be rewritten: with `unpack`, all checkpoints."""
+) -> _Prepared:
+    """Return what is to be rewritten: with `unpack`, all checkpoints.
+
+    One that lacks files is left as it is, unless it was named or none is complete.
+    """
     if not state.committed:
         raise no_checkpoint(replica)
     if request.unpack and state.derived:
@@ -324,11 +343,19 @@ def _prepare(
             " `cpreplicate rebase` wrote, and which may need the packs. Nothing was changed. Remove"
             " what you no longer need with `cpreplicate rebase --forget`, then unpack"
         )
-    return [
-        _one(replica, committed.name, request, state.records[committed.name].completed)
-        for committed in state.ours
-        if names is None or request.unpack or committed.name in names
-    ]
+    work: list[_Work] = []
+    left: list[_Incomplete] = []
+    for committed in state.ours:
+        name, completed = committed.name, state.records[committed.name].completed
+        if names is not None and not request.unpack and name not in names:
+            continue
+        try:
+            work.append(_one(replica, name, request, completed))
+        except _Incomplete as error:
+            left.append(error)
+    if left and (names is not None or request.unpack or not work):
+        raise left[0]
+    return _Prepared(work, tuple(map(str, left)))
 
 
 def _unpacking(
@@ -344,7 +371,7 @@ def _unpacking(
 def _one(replica: Replica, name: str, request: RelocateRequest, completed: float | None) -> _Work:
     file = read_metadata(replica.uri_of(name), replica.side)
     files = closure(file.metadata)
-    roots = (replica.root, *_former_roots(files, replica, request))
+    roots = (replica.root, *_former_roots(files, replica, name, request))
     layout = ReplicaLayout(name, roots)
     _refuse_incomplete(files, layout, replica, name)
     packed = unpack.packed_files(file, files, layout) if request.unpack else None
@@ -365,10 +392,12 @@ def _one(replica: Replica, name: str, request: RelocateRequest, completed: float
     )
 
 
-def _former_roots(files: Closure, replica: Replica, request: RelocateRequest) -> Iterator[str]:
+def _former_roots(
+    files: Closure, replica: Replica, name: str, request: RelocateRequest
+) -> Iterator[str]:
     """Yield the root that the replica was moved from, if it was.
 
-    Below it are all files that the replica references outside itself.
+    Below it are all files that a checkpoint references outside the replica.
     """
     elsewhere = [
         path
@@ -384,10 +413,15 @@ def _former_roots(files: Closure, replica: Replica, request: RelocateRequest) ->
         ):
             yield root
             return
-    raise Refused(
-        f"{replica.root} references {counted(len(elsewhere), 'file')} elsewhere, such as"
+    hint = (
+        f"{request.moved_from} is not where it was moved from, or files are lost"
+        if request.moved_from
+        else "Give the root that it was moved from with --moved-from"
+    )
+    raise _Incomplete(
+        f"{replica.uri_of(name)} references {counted(len(elsewhere), 'file')} elsewhere, such as"
         f" {elsewhere[0]}. Not all of that is here, as it would be if the replica had been moved."
-        " Nothing was changed. Give the root that it was moved from with --moved-from"
+        f" It was left as it is. {hint}"
     )
 
 
@@ -419,9 +453,9 @@ def _refuse_incomplete(files: Closure, layout: ReplicaLayout, replica: Replica, 
     present = replica.present(uri.directories(extents))
     wanting = [path for path, extent in extents.items() if present.get(path, -1) < extent]
     if wanting:
-        raise Refused(
+        raise _Incomplete(
             f"{replica.uri_of(name)} lacks {counted(len(wanting), 'file')}, or"
-            f" {plural(len(wanting), 'it is', 'they are')} too short. Nothing was changed. Sync"
+            f" {plural(len(wanting), 'it is', 'they are')} too short. It was left as it is. Sync"
             f" the checkpoint again. {they_are(wanting)}"
         )
 

@@ -10,6 +10,7 @@ from cpreplicate.core.closure import closure
 from cpreplicate.core.metadata import decode
 from cpreplicate.core.restore import choose
 from cpreplicate.errors import LeaseHeld, Refused
+from cpreplicate.operations.handover.promote import PromoteRequest, promote
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import relocate
@@ -102,10 +103,10 @@ def test_a_replica_may_be_prepared_for_the_place_where_flink_will_find_it(replic
     assert is_restorable(replica)
 
 
-def test_where_a_file_is_missing_nothing_is_changed(replica):
+def test_where_each_checkpoint_lacks_a_file_nothing_is_changed(replica):
     before = metadata(replica)
-    (replica / "shared" / "y").unlink()
-    with pytest.raises(Refused, match="shared/y"):
+    (replica / "shared" / "e").unlink()
+    with pytest.raises(Refused, match="shared/e"):
         run(replica, paths="absolute")
     assert metadata(replica) == before
 
@@ -113,13 +114,27 @@ def test_where_a_file_is_missing_nothing_is_changed(replica):
 def test_where_files_lie_elsewhere_nothing_is_guessed(replica, tmp_path):
     run(replica, paths="absolute")
     moved = shutil.move(replica, tmp_path / "elsewhere")
-    (moved / "shared" / "y").unlink()
+    (moved / "shared" / "e").unlink()
     before = metadata(moved)
     with pytest.raises(Refused, match="--moved-from"):
         run(moved)
-    with pytest.raises(Refused, match="--moved-from"):
+    with pytest.raises(Refused, match="file:/somewhere/else is not where it was moved from"):
         run(moved, moved_from="file:/somewhere/else")
     assert metadata(moved) == before
+
+
+def test_a_checkpoint_that_lacks_a_file_does_not_keep_the_others_from_their_place(tmp_path):
+    replica = synced(tmp_path, {1: FILES, 2: NEXT}, keep=2)
+    run(replica, paths="absolute")
+    moved = shutil.move(replica, tmp_path / "elsewhere")
+    before = metadata(moved)["chk-1"]
+    gone = next(path for path in FILES if path not in NEXT)
+    (moved / gone).unlink()
+    done = run(moved, paths="absolute")
+    assert [each.checkpoint for each in done.checkpoints] == ["chk-2"]
+    assert f"{moved}/chk-1 references" in done.warnings[0]
+    assert metadata(moved)["chk-1"] == before
+    assert promote(PromoteRequest(f"file:{moved}"), lambda _line: None).is_promoted
 
 
 def test_a_sealed_or_held_replica_is_left_alone(replica):
