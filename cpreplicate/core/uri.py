@@ -115,8 +115,10 @@ def below(uri: str, root: str) -> str | None:
 def within(uri: str, root: str) -> bool:
     """Return whether a URI is below a root.
 
-    The root is a directory, a filesystem (`hdfs://ns`, `file:`) or a whole scheme (`s3:`).
+    The root is a directory, a filesystem (`hdfs://ns`, `hdfs:/`) or a whole scheme (`s3:`).
     """
+    if root.endswith(":/"):  # the filesystem that has no authority, and no other
+        return uri.startswith(root) and not uri.startswith(f"{root}/")
     return uri.startswith(root) if root.endswith(":") else below(uri, root) is not None
 
 

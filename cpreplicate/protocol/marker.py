@@ -19,7 +19,7 @@ from cpreplicate.storage import Side
 
 MARKER = "replica.json"
 _FORMAT = 1
-_BY_NAME = re.compile(r"hdfs:/(?!/)|viewfs://[^ /]+:\d+/|abfss?://[^ /]+/")
+_BY_NAME = re.compile(r"(hdfs|viewfs):/(?!/)|viewfs://[^ /]+:\d+/|(abfss?|gc?s|oss)://[^ /]+/")
 
 
 class SourceName(NamedTuple):
@@ -34,7 +34,8 @@ class SourceName(NamedTuple):
     def was_recorded_as(self, known: SourceName) -> bool:
         """Return whether a marker of 0.2.0 has this source, by the URI alone.
 
-        That did not follow a view, nor find the cluster of `hdfs:/…` or the account of a container.
+        That did not follow a view, nor find the cluster of `hdfs:/…`, or the endpoint or account of
+        an object store but S3.
         """
         return self.given == known.given and _BY_NAME.match(known.resolved) is not None
 

@@ -111,23 +111,31 @@ class Side:
         It differs for two places even if their sides use one name for both.
         """
         behind = self.behind_view(uri)
-        return Place(self._service(uris.filesystem(behind)), uris.local_path(behind))
+        service = self._service(uris.filesystem(behind), uris.filesystem(uri))
+        return Place(service, uris.local_path(behind))
 
-    def _service(self, filesystem: str) -> str:
-        """Return a filesystem with addresses, or the account, instead of names."""
+    def _service(self, filesystem: str, given: str) -> str:
+        """Return a filesystem with addresses, the endpoint or the account, instead of names.
+
+        It was `given` by this name, perhaps of a view.
+        """
         scheme, _, authority = filesystem.partition("://")
-        options = self.options_for(filesystem)
         if scheme == "viewfs":  # what no link leads away from
             servers = sorted(self.namenodes(filesystem))
             return f"{filesystem} of {','.join(servers)}" if servers else filesystem
-        if scheme in HDFS_SCHEMES and authority:
-            return f"{scheme}://{_addresses(authority, options)}"
-        if PROTOCOLS.get(scheme) == "s3":
-            own = own_options("s3", options, authority)
-            return f"s3://{authority} at {_endpoint(own)}"
-        if PROTOCOLS.get(scheme) == "abfs":
-            return f"abfs://{authority.partition('@')[0]} at {account_of(authority, options)}"
-        return filesystem
+        if scheme == "hdfs" and authority:
+            return f"hdfs://{_addresses(authority, self._options_behind(filesystem, given))}"
+        protocol = PROTOCOLS.get(scheme)
+        if protocol is None:
+            return filesystem
+        bucket, options = authority.partition("@")[0], self.options_for(filesystem)
+        if protocol == "abfs":
+            return f"abfs://{bucket} at {account_of(authority, options)}"
+        return f"{protocol}://{bucket} at {_endpoint(own_options(protocol, options, authority))}"
+
+    def _options_behind(self, filesystem: str, given: str) -> dict[str, str]:
+        """Return the options by which a cluster is reached, behind a view by those of the view."""
+        return {**self.options_for(filesystem), **self.options_for(given)}
 
     def namenodes(self, uri: str) -> tuple[str, ...]:
         """Return the addresses, as `host:port`, of the NameNodes behind a URI of HDFS.
@@ -137,16 +145,17 @@ class Side:
         """
         uri = self._of_default_cluster(uri)
         whole = uris.filesystem(uri)
-        mounted = self._links(whole).values() if uri == whole else ()
+        mounted = self._mounted(whole) if uri == whole else ()
         behind = mounted or [self.behind_view(uri)]
-        addresses = [address for each in behind for address in self._servers(each)]
+        addresses = [address for each in behind for address in self._servers(each, whole)]
         return tuple(dict.fromkeys(addresses))
 
-    def _servers(self, uri: str) -> Iterator[str]:
+    def _servers(self, uri: str, given: str) -> Iterator[str]:
         filesystem = uris.filesystem(uri)
         scheme, _, authority = filesystem.partition("://")
         if scheme == "hdfs":
-            for address in _addresses(authority, self.options_for(filesystem)).split(","):
+            options = self._options_behind(filesystem, given)
+            for address in _addresses(authority, options).split(","):
                 if ":" in address:
                     yield address
 
@@ -162,7 +171,8 @@ class Side:
         if not mounts:
             return uri
         mount = max(mounts, key=len)
-        return links[mount].rstrip("/") + path[len(mount.rstrip("/")) :]
+        target = links[mount].rstrip("/") + path[len(mount.rstrip("/")) :]
+        return self._of_default_cluster(target)
 
     def _of_default_cluster(self, uri: str) -> str:
         """Return a URI with the cluster that `hdfs:/…` means, if one is configured."""
@@ -173,18 +183,39 @@ class Side:
         return cluster + uris.local_path(uri)
 
     def _links(self, filesystem: str) -> dict[str, str]:
-        """Return the links of a view, by their paths. The fallback is one of its root."""
-        scheme, _, authority = filesystem.partition("://")
-        if scheme != "viewfs":
-            return {}
-        prefix = f"fs.viewfs.mounttable.{authority}.link"
-        links: dict[str, str] = {}
-        for name, target in self.options_for(filesystem).items():
-            if name.startswith(f"{prefix}."):
-                links[name.removeprefix(f"{prefix}.")] = target
-            elif name.startswith((f"{prefix}Fallback", f"{prefix}MergeSlash")):
-                links.setdefault("/", target)
+        """Return the links of a view that lead to one directory, by their paths.
+
+        The fallback is one of its root, unless expressions may lead elsewhere.
+        """
+        kinds = self._mount_table(filesystem)
+        links = {
+            name.partition(".")[2].rstrip("/") or "/": target
+            for name, target in kinds.items()
+            if name.startswith(".")
+        }
+        if not any(name.startswith("Regex") for name in kinds):
+            for name, target in kinds.items():
+                if name.startswith(("Fallback", "MergeSlash")):
+                    links.setdefault("/", target)
         return links
+
+    def _mounted(self, filesystem: str) -> list[str]:
+        """Return the targets of all links of a view, of whatever kind."""
+        return [
+            target
+            for targets in self._mount_table(filesystem).values()
+            for target in targets.split(",")
+        ]
+
+    def _mount_table(self, filesystem: str) -> dict[str, str]:
+        """Return the properties of the links of a view: kind and path, behind `link`, to target."""
+        scheme, _, authority = filesystem.partition("://")
+        prefix = f"fs.viewfs.mounttable.{authority}.link"
+        return {
+            name.removeprefix(prefix): target
+            for name, target in self.options_for(filesystem).items()
+            if scheme == "viewfs" and name.startswith(prefix)
+        }
 
 
 class Sides(NamedTuple):
@@ -337,5 +368,6 @@ def _addresses(authority: str, options: Mapping[str, str]) -> str:
 
 
 def _endpoint(options: Mapping[str, str]) -> str | None:
-    """Return the endpoint of S3 in one spelling, None for the default one."""
-    return options.get("endpoint_url", "").rstrip("/") or None
+    """Return the endpoint of an object store in one spelling, None for the default one."""
+    endpoint = options.get("endpoint_url") or options.get("endpoint", "")
+    return endpoint.rstrip("/") or None

@@ -81,6 +81,9 @@ def test_a_place_is_within_a_directory_a_filesystem_or_a_scheme():
     assert uri.within("hdfs://ns/a/b", "hdfs://ns/a")
     assert uri.within("hdfs://ns/a/b", "hdfs://ns")
     assert uri.within("file:/a", "file:")
+    assert uri.within("hdfs:/a", "hdfs:/")
+    assert uri.within("hdfs://other/a", "hdfs:")
+    assert not uri.within("hdfs://other/a", "hdfs:/")
     assert not uri.within("hdfs://ns2/a", "hdfs://ns")
     assert not uri.within("hdfs://ns/ab", "hdfs://ns/a")
 

@@ -18,6 +18,8 @@ from cpreplicate.storage import Side
 FORMER = {  # a URI, what 0.2.0 recorded of it, and what it is now
     "default": ("hdfs:/cp/job", "hdfs:/cp/job", "hdfs://a:8020/cp/job"),
     "view": ("viewfs://cmt/cp/job", "viewfs://cmt:8020/cp/job", "hdfs://a:8020/x/job"),
+    "default view": ("viewfs:/cp/job", "viewfs:/cp/job", "hdfs://a:8020/x/job"),
+    "bucket": ("gs://b/job", "gs://b/job", "gs://b at http://a.example/job"),
     "container": ("abfs://c/job", "abfs://c/job", "abfs://c at a.blob.core.windows.net/job"),
 }
 
@@ -36,7 +38,7 @@ def test_a_source_is_known_by_what_0_2_0_recorded_and_recorded_anew_by_its_place
     written = read_marker(Side(), replica.root)
     assert written is not None
     assert written.sources == (now,)
-    assert not written.names(SourceName(given, resolved.replace("a", "b", 1)))
+    assert not written.names(SourceName(given, resolved.replace("a", "other", 1)))
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,27 @@ ALIKE = {  # one URI, and what it means to two sides
         {"fs__defaultFS": "viewfs://cmt", f"{_VIEW}MergeSlash": "hdfs://a/"},
         {"fs__defaultFS": "viewfs://cmt", f"{_VIEW}MergeSlash": "hdfs://b/"},
     ),
+    "expressions of a view": (
+        "viewfs://cmt/cp/job",
+        {f"{_VIEW}Fallback": "hdfs://c/", f"{_VIEW}Regex__^/cp": "hdfs://a:1/"},
+        {f"{_VIEW}Fallback": "hdfs://c/", f"{_VIEW}Regex__^/cp": "hdfs://b:1/"},
+    ),
+    "a link to the default cluster": (
+        "viewfs://cmt/cp/job",
+        {"fs__defaultFS": "hdfs://a", f"{_VIEW}__/cp/": "hdfs:/x"},
+        {"fs__defaultFS": "hdfs://b", f"{_VIEW}__/cp/": "hdfs:/x"},
+    ),
+    "a bucket of Google": (
+        "gs://flink/cp/job",
+        {"endpoint_url": "http://a.example"},
+        {"endpoint_url": "http://b.example"},
+    ),
+    "a bucket of Alibaba": ("oss://flink/cp", {"endpoint": "a.example"}, {"endpoint": "b.example"}),
+    "a connection of Azure": (
+        "abfs://flink/cp/job",
+        {"connection_string": "accountname=a;accountkey=a2V5"},
+        {"connection_string": "accountname=b;accountkey=a2V5"},
+    ),
     "a container of Azure": ("abfs://flink/cp/job", {_AZURE: "a"}, {_AZURE: "b"}),
     "a bucket": (
         "s3://flink/cp/job",
@@ -108,15 +129,66 @@ def test_two_names_of_one_place_are_that_place(uri, options, other):
     assert Sides(side, side).overlap(uri, f"{other}/below")
 
 
+def test_a_cluster_behind_a_view_is_reached_by_the_options_of_the_view():
+    of_view = (
+        (f"{_VIEW}./cp".replace("__", "."), "hdfs://ns/x"),
+        ("dfs.ha.namenodes.ns", "a"),
+        ("dfs.namenode.rpc-address.ns.a", "nn1:8020"),
+    )
+    by_table, by_directory = Side((("viewfs://cmt", of_view),)), Side((("", of_view),))
+    assert by_table.place("viewfs://cmt/cp/job") == by_directory.place("viewfs://cmt/cp/job")
+    assert by_table.namenodes("viewfs://cmt/cp") == ("nn1:8020",)
+    assert by_table.namenodes("viewfs://cmt") == ("nn1:8020",)
+
+
 def test_the_namenodes_of_a_path_without_a_cluster_are_those_of_the_default_one():
     assert _side(fs__defaultFS="hdfs://a:1").namenodes("hdfs:/cp") == ("a:1",)
 
 
-def test_a_uri_that_names_another_account_than_its_options_is_a_usage_error():
-    side = _side(account_name="mine", account_key="a2V5")
-    side.storage("abfs://c@mine.dfs.core.windows.net/cp")
-    with pytest.raises(UsageError, match="another account, mine"):
+_OF_MINE = {
+    "its name": {"account_name": "Mine", "account_key": "a2V5"},
+    "its server": {"account_host": "mine.blob.core.windows.net", "account_key": "a2V5"},
+    "a connection string": {"connection_string": "accountname=mine;accountkey=a2V5"},
+    "a signature": {
+        "connection_string": "BlobEndpoint=https://mine.blob.core.windows.net/;"
+        "SharedAccessSignature=sv=1&sig=abc"
+    },
+}
+
+
+@pytest.mark.parametrize("options", _OF_MINE.values(), ids=_OF_MINE)
+def test_a_uri_that_names_another_account_than_its_options_is_a_usage_error(options):
+    side = _side(**options)
+    side.place("abfs://c@mine.dfs.core.windows.net/cp")
+    with pytest.raises(UsageError, match=r"another account, mine\.blob"):
         side.storage("abfs://c@theirs.dfs.core.windows.net/cp")
+    with pytest.raises(UsageError, match="another account"):
+        side.place("abfs://c@theirs/cp")
+
+
+def test_an_account_of_another_cloud_is_another_account():
+    side = _side(account_name="mine", account_key="a2V5")
+    with pytest.raises(UsageError, match="another account"):
+        side.storage("abfs://c@mine.dfs.core.chinacloudapi.cn/cp")
+    key = _side(account_key="a2V5")
+    place = key.place("abfs://c@mine.dfs.core.chinacloudapi.cn/cp")
+    assert place.service == "abfs://c at mine.blob.core.chinacloudapi.cn"
+
+
+def test_the_account_of_a_uri_needs_no_option():
+    client = _side(account_key="a2V5").storage("abfs://c@mine.dfs.core.windows.net/cp").unwrapped
+    assert client._fs.account_url == "https://mine.blob.core.windows.net"
+
+
+def test_no_signature_of_azure_is_in_the_name_of_a_place():
+    text = "BlobEndpoint=https://mine.example/?sig=abc;AccountName=mine"
+    assert "sig" not in _side(connection_string=text).place("abfs://c/cp").service
+
+
+def test_a_variable_of_azure_that_decides_nothing_is_none_of_its_matter(monkeypatch):
+    for name in ("ANON", "CLIENT_ID", "ACCOUNT_HOST"):
+        monkeypatch.setenv(f"AZURE_STORAGE_{name}", "false")
+    _side(account_name="unset", account_key="a2V5").storage("abfs://c/cp")
 
 
 def test_a_variable_that_adlfs_would_prefer_to_the_options_is_a_usage_error(monkeypatch):

@@ -84,7 +84,9 @@ def _where(case_side: CaseSide, addresses: tuple[str, ...]) -> str:
         return f"{place}, {questions.settings(case_side.storage)}" if is_written else place
     if case_side.uri.startswith("file:"):
         return "files of this machine"
-    place = case_side.side.place(case_side.uri).service.replace(" at None", ", the endpoint of AWS")
+    place = case_side.side.place(case_side.uri).service.replace(
+        " at None", ", the default endpoint"
+    )
     settings = questions.settings(case_side.storage)
     return f"{place}, {settings}" if settings else place
 

@@ -141,9 +141,12 @@ def _completed(replica: Replica, found: Census, name: str) -> float:
 
 
 def _roots(marker: Marker | None) -> frozenset[str]:
-    """Return the directories of the source, without the id, as its storage knows them."""
+    """Return the directories of the source, without the id, as given and as its storage knows them.
+
+    One that a mount leads elsewhere by now keeps its name.
+    """
     sources = marker.sources if marker is not None else ()
-    return frozenset(uri.parent(source.resolved) for source in sources)
+    return frozenset(uri.parent(name) for source in sources for name in source)
 
 
 def name_of(named: Named) -> str:

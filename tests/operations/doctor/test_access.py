@@ -64,4 +64,4 @@ def test_a_conf_dir_of_the_environment_that_is_none_is_a_warning(monkeypatch):
 def test_the_endpoint_of_s3_is_shown():
     given = [("endpoint_url", "http://127.0.0.1:9"), ("key", "k"), ("secret", "s")]
     assert "http://127.0.0.1:9" in check_configuration(place("s3://bucket/x", given)).message
-    assert "the endpoint of AWS" in check_configuration(place("s3://bucket/x")).message
+    assert "the default endpoint" in check_configuration(place("s3://bucket/x")).message

@@ -428,7 +428,7 @@ def is_done(plan: Plan, state: State, ledger: Ledger, source_state: SourceState)
         return False
     if source_state.request.check_content or state.unrecorded:
         return False
-    if state.marker is None or not state.marker.names(source_state.name):
+    if state.marker is None or not state.marker.records(source_state.name):
         return False
     request = source_state.request
     is_named = job_record.is_job_recorded(

@@ -406,4 +406,6 @@ def _allowed_roots(source: Source, request: SyncRequest) -> list[str]:
         *(remap.actual for remap in request.remaps),
         *request.source_roots,
     ]
-    return allowed if request.source_roots else [*allowed, uri.filesystem(source.checkpoint)]
+    filesystem = uri.filesystem(source.checkpoint)
+    own = filesystem if "://" in filesystem else f"{filesystem}/"
+    return allowed if request.source_roots else [*allowed, own]

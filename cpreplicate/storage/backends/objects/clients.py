@@ -112,24 +112,35 @@ def _of_azure(own: Mapping[str, str], authority: str) -> dict[str, str]:
     if _CONNECTION in own:
         for other in sorted(own.keys() & set(OPTIONS["abfs"]) - {_CONNECTION}):
             raise UsageError(f"abfs: the option {other} has no effect beside {_CONNECTION}")
-    server = authority.partition("@")[2].lower()
-    account = server.partition(".")[0]
-    given = _in_connection(own).get("AccountName") or own.get("account_name") or account
-    if account and given != account:
-        raise UsageError(
-            f"abfs://{authority}: the options are of another account, {given}. Give those of"
-            f' {account} for this filesystem: [storage."abfs://{authority}"]'
-        )
-    if not account or _CONNECTION in own:
+    written = authority.partition("@")[2].lower().replace(".dfs.", ".blob.", 1)
+    if not written:
         return dict(own)
-    host = {"account_host": server.replace(".dfs.", ".blob.", 1)} if "." in server else {}
-    return {"account_name": account, **host, **own}
+    account, is_whole = written.partition(".")[0], "." in written
+    if not own.keys() & {_CONNECTION, "account_name", "account_host"}:
+        return {"account_name": account, **own} | ({"account_host": written} if is_whole else {})
+    reached = _blob_server(own)
+    of_account = account in (reached.partition(".")[0], reached.rpartition("/")[2])
+    if not of_account or (is_whole and "account_host" not in own and reached != written):
+        raise UsageError(
+            f"abfs://{authority}: the options lead to another account, {reached}. Give those of"
+            f' {account} under [storage."abfs://{authority}"], and none of an account for the whole'
+            " side, which win over them"
+        )
+    return {"account_name": account, **own} if _CONNECTION not in own else dict(own)
 
 
-def _in_connection(own: Mapping[str, str]) -> dict[str, str]:
-    """Return the parts of a connection string of Azure, by their names."""
+def _blob_server(own: Mapping[str, str]) -> str:
+    """Return the address of the Blob service that options lead to, empty if they name none."""
     parts = own.get(_CONNECTION, "").split(";")
-    return {name: value for name, _, value in (part.partition("=") for part in parts)}
+    text = {
+        name.strip().lower(): value for name, _, value in (each.partition("=") for each in parts)
+    }
+    if "blobendpoint" in text:
+        endpoint = urlsplit(text["blobendpoint"])
+        return f"{endpoint.netloc}{endpoint.path}".rstrip("/").lower()
+    name = text.get("accountname") or own.get("account_name", "")
+    suffix = text.get("endpointsuffix", "core.windows.net")
+    return (own.get("account_host") or (name and f"{name}.blob.{suffix}")).lower()
 
 
 def account_of(authority: str, options: Mapping[str, str]) -> str:
@@ -137,23 +148,17 @@ def account_of(authority: str, options: Mapping[str, str]) -> str:
 
     Raises `UsageError`.
     """
-    own = own_options("abfs", options, authority)
-    connection = _in_connection(own)
-    if "BlobEndpoint" in connection:
-        return connection["BlobEndpoint"].partition("://")[2].rstrip("/")
-    name = connection.get("AccountName") or own.get("account_name", "")
-    suffix = connection.get("EndpointSuffix", "core.windows.net")
-    return own.get("account_host") or (name and f"{name}.blob.{suffix}")
+    return _blob_server(own_options("abfs", options, authority))
 
 
 def _refuse_environment(own: Mapping[str, str]) -> None:
-    """Raise `UsageError` for a variable that adlfs would read beside the options.
+    """Raise `UsageError` for a variable by which adlfs would reach another account.
 
-    That of another account would win over them, on both sides, or on one executor.
+    It would decide for both sides, or on one executor.
     """
-    for option in () if _CONNECTION in own else OPTIONS["abfs"]:
+    for option in (_CONNECTION, "account_name"):
         variable = f"AZURE_STORAGE_{option.upper()}"
-        if option not in own and os.environ.get(variable):
+        if not own.keys() & {_CONNECTION, option} and os.environ.get(variable):
             raise UsageError(
                 f"abfs: {variable} is set, which would decide for every account. Unset it on"
                 f" {socket.gethostname()}, and give the option {option} instead"
