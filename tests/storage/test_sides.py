@@ -1,5 +1,7 @@
 """The storages of a side, by their scheme."""
 
+from typing import Any
+
 import pytest
 
 from cpreplicate.errors import UsageError
@@ -176,7 +178,8 @@ def test_an_account_of_another_cloud_is_another_account():
 
 
 def test_the_account_of_a_uri_needs_no_option():
-    client = _side(account_key="a2V5").storage("abfs://c@mine.dfs.core.windows.net/cp").unwrapped
+    side = _side(account_key="a2V5")
+    client: Any = side.storage("abfs://c@mine.dfs.core.windows.net/cp").unwrapped
     assert client._fs.account_url == "https://mine.blob.core.windows.net"
 
 
