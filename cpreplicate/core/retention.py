@@ -94,9 +94,10 @@ class Retention:
 
 
 class StatedBy(NamedTuple):
-    """What stated a policy: the file `path` of a service or of options, else a command.
+    """What stated a policy: the file `path` of a fleet or of options, else a command.
 
-    `command` is such as `cpreplicate sync`. `user` ran it on `host`.
+    `command` is such as `cpreplicate sync`. `user` ran it on `host`. Of a file, it is the command
+    whose options the file has: a file of options has a table for each command.
     """
 
     command: str
@@ -104,14 +105,14 @@ class StatedBy(NamedTuple):
     host: str
     path: str | None = None
 
-    def is_same_file(self, other: StatedBy) -> bool:
-        """Return whether both are the same file, on the same host."""
-        return self.path is not None and (self.path, self.host) == (other.path, other.host)
+    def is_same_table(self, other: StatedBy) -> bool:
+        """Return whether both are the same file, for the same command, on the same host."""
+        return self.path is not None and self._replace(user="") == other._replace(user="")
 
     def __str__(self) -> str:
         """Return it as messages name it."""
         if self.path is not None:
-            return f"{self.path} on {self.host}"
+            return f"{self.path}, read by `{self.command}` on {self.host}"
         return f"`{self.command}` of {self.user}@{self.host}"
 
 
@@ -140,10 +141,13 @@ class Policy:
 
     @property
     def is_less(self) -> bool:
-        """Whether this run states to keep less than another place did."""
+        """Whether this run states to keep less than another place did.
+
+        The options of another command are another place, also if they are in the same file.
+        """
         if self.stated is None or self.recorded is None:
             return False
-        is_of_another = not self.stated.by.is_same_file(self.recorded.by)
+        is_of_another = not self.stated.by.is_same_table(self.recorded.by)
         return is_of_another and self.stated.retention.is_less_than(self.recorded.retention)
 
     @property

@@ -5,12 +5,16 @@ import gzip
 import json
 import os
 import re
+import subprocess
+import sys
+from time import monotonic, sleep
 
 import pytest
 
 from tests.support.commandline import printed as run
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.replicas import DAY
+from tests.support.waiting import PATIENCE
 
 HOUR = 3600
 MIDNIGHT = 20_000 * DAY  # of 2024-10-04
@@ -313,6 +317,44 @@ def test_the_file_of_options_may_state_less_of_what_it_stated_and_the_words_may_
     assert run("diff", *places(tmp_path), *options, **environment).returncode == 6
     assert run("sync", *places(tmp_path), *options, "--runner", "inline").returncode == 0
     assert held(tmp_path / "dcB" / JOB) == ["chk-2", "chk-3"]
+
+
+def watched(tmp_path, *words):
+    """Run `watch` until it has recorded a policy, and withdrawn what that does not keep."""
+    record = tmp_path / "dcB" / JOB / ".cpreplicate" / "retention.json"
+    former = record.read_bytes() if record.exists() else None
+    command = [sys.executable, "-m", "cpreplicate", "watch", *places(tmp_path), *words]
+    command += ["--interval", "30m", "--runner", "inline", "--metrics", "off", "--quiet"]
+    with subprocess.Popen([*map(str, command)]) as process:
+        end = monotonic() + PATIENCE
+        while monotonic() < end:
+            is_recorded = record.exists() and record.read_bytes() != former
+            if is_recorded and not record.with_name("lease").exists():
+                break
+            sleep(0.05)
+        process.terminate()
+
+
+def test_a_sync_by_the_file_of_a_service_keeps_the_points_that_the_table_of_the_service_keeps(
+    replicate, tmp_path
+):
+    text = "[sync]\nkeep = 2\n[watch]\nkeep = {}\nkeep-daily = {}\n"
+    options = options_file(tmp_path, text.format(5, 30))
+    replicate(DAYS[:1])
+    watched(tmp_path, *options)
+    replicate(DAYS)
+    assert len(held(tmp_path / "dcB" / JOB)) == 7
+    for command in ("sync", "diff", "doctor"):
+        done = run(command, *places(tmp_path), *options)
+        assert done.returncode == 6, command
+        printed_text = done.stdout + done.stderr
+        assert "--keep 2 keeps less than the policy" in printed_text
+        recorded = f"stated by {tmp_path}/config.toml, read by `cpreplicate watch` on "
+        assert recorded in printed_text
+    assert len(held(tmp_path / "dcB" / JOB)) == 7
+    options_file(tmp_path, text.format(3, 4))
+    watched(tmp_path, *options)  # the service may state less of what it stated
+    assert len(held(tmp_path / "dcB" / JOB)) == 4
 
 
 def test_a_pipe_is_no_file_that_could_be_known_again(kept, tmp_path):

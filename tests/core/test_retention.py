@@ -252,12 +252,15 @@ def test_less_of_one_rule_is_less_whatever_the_others_keep(stated, recorded, is_
         (FILE, FILE._replace(user="root"), False),
         (FILE, FILE._replace(host="b"), True),
         (FILE, FILE._replace(path="/etc/other.toml"), True),
+        (FILE, FILE._replace(command="cpreplicate watch"), True),
         (FILE, TYPED, True),
         (TYPED, FILE, True),
         (TYPED, TYPED, True),
     ],
 )
-def test_only_the_same_file_on_the_same_host_may_state_less(by, former, is_less):
+def test_only_the_same_file_for_the_same_command_on_the_same_host_may_state_less(
+    by, former, is_less
+):
     policy = policy_of(Stated(Retention(), by), Stated(Retention(7), former))
     assert policy.is_less is is_less
     assert policy.is_to_be_recorded

@@ -81,7 +81,8 @@ def test_a_path_that_cannot_be_printed_is_no_file_that_could_be_known_again(repl
 def test_what_stated_a_policy_is_named_with_its_host_and_time(replica, record):
     record(FIELDS)
     assert described(read(replica)) == (
-        "--keep-daily 30, stated by /etc/fleet.toml on a at 2027-01-15T08:00:00+00:00"
+        "--keep-daily 30, stated by /etc/fleet.toml, read by `cpreplicate fleet` on a at"
+        " 2027-01-15T08:00:00+00:00"
     )
     by = read(replica).by._replace(path=None)
     assert str(by) == "`cpreplicate fleet` of flink@a"

@@ -348,7 +348,7 @@ def _configured(
     at = FileTable(file, _TITLES["defaults"], ("defaults",))
     in_file = _table(at, "defaults", file.tables.get("defaults", {}))
     all_defaults = {**defaults, **in_file}
-    by = stated_by_file(file.path)
+    by = stated_by_file(file.path, "fleet")
     jobs = [{**table, **forced} for table in _tables(file, "job", all_defaults)]
     roots = [{**table, **forced} for table in _tables(file, "root", all_defaults)]
     return _Configured(

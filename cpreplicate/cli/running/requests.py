@@ -250,8 +250,8 @@ def _stated_retention(values: Mapping[str, Any]) -> Retention | None:
     return build(Retention, given) if is_stated else None
 
 
-def stated_by_file(path: str) -> StatedBy:
-    """Return that the file of a service, or of options, states the policies in it.
+def stated_by_file(path: str, command: str) -> StatedBy:
+    """Return that the file of a fleet, or of options, states the policies in it for a command.
 
     Its name is that by which it was given, as an absolute path. Links are not followed: an update
     of a ConfigMap, or of a release, changes what they lead to. What is no regular file, such as a
@@ -261,7 +261,7 @@ def stated_by_file(path: str) -> StatedBy:
 
     named = os.path.abspath(path)  # noqa: PTH100  # `Path.absolute` keeps `..`
     is_known = Path(named).is_file() and not named.startswith(("/dev/", "/proc/"))
-    return stated_by(_command(), named if is_known else None)
+    return stated_by(f"cpreplicate {command}", named if is_known else None)
 
 
 def _of_shown() -> dict[str, Any]:
@@ -284,20 +284,23 @@ def _of_shown() -> dict[str, Any]:
 
 
 def _stated_by() -> StatedBy:
-    """Return what states the policy of a command: its words, or else the file of options."""
+    """Return what states the policy of a command: its words, or else the file of options.
+
+    What a command shows, such as `diff`, is stated by the options of the command that it is about.
+    """
     from cpreplicate.protocol.retention_record import stated_by
 
     context = click.get_current_context()
+    shown = command_that_is_shown(context.command, context.find_root().command)
+    command = (None if shown is None else shown.name) or context.info_name or ""
     used = used_file(context)
     sources = {context.get_parameter_source(option.field) for option in KEEP}
     is_of_command = not sources.isdisjoint(
         (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
     )
-    return stated_by(_command()) if used is None or is_of_command else stated_by_file(used.path)
-
-
-def _command() -> str:
-    return f"cpreplicate {click.get_current_context().info_name}"
+    if used is None or is_of_command:
+        return stated_by(f"cpreplicate {context.info_name}")
+    return stated_by_file(used.path, command)
 
 
 def planned_sync(values: Mapping[str, Any]) -> SyncRequest:

@@ -154,7 +154,10 @@ def test_to_keep_less_is_refused_before_the_first_write_and_names_what_would_go(
             refused(request(keep))
         message, plan = str(raised.value), planned(raised.value)
         assert f"{Retention.of(keep)} keeps less" in message
-        assert "--keep-daily 30, stated by /etc/fleet.toml on a at 20" in message
+        assert (
+            "--keep-daily 30, stated by /etc/fleet.toml, read by `cpreplicate fleet` on a at 20"
+            in message
+        )
         assert "--keep-less" in message
         assert "Leave out the --keep options" in message
         assert plan.dropped
