@@ -377,7 +377,7 @@ def verify(
         execution = execution_of(values)
         verifications = operation.verify_each(replica, names, sample, notify, side, execution)
         if record:  # the newest one, which is first with --all
-            operation.record(verifications.checkpoints[0], sample.share, side)
+            operation.record(verifications.checkpoints[0], sample, side, notify)
         # with --all, adopted checkpoints are no obstacle: `promote` takes the first
         asked = verifications.checkpoints[: 1 if every else None]
         refused = next((each.refused for each in asked if each.refused is not None), None)

@@ -32,7 +32,11 @@ from cpreplicate.protocol.checkpoint_record import Record
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.retention_record import shown_retention
 from cpreplicate.protocol.verification_record import NAME as VERIFIED
-from cpreplicate.protocol.verification_record import Verified, last_verification
+from cpreplicate.protocol.verification_record import (
+    Verified,
+    recorded_verifications,
+    standing_failure,
+)
 from cpreplicate.runners import Each, InlineRunner
 from cpreplicate.storage import FileStatus, Side, Sides
 
@@ -48,8 +52,9 @@ class Point:
     not recorded. `files` and `bytes` are what a restore reads: packed files count by themselves.
     `added_bytes` are those that no other checkpoint of the replica references. `verified` is when
     `verify --record` examined just this `_metadata` last, and `is_restorable` what it found. Both
-    are None if another checkpoint was examined since, or none. `positions` are None unless they
-    were asked for. `savepoint` is the URI of the savepoint that it is, None of a checkpoint.
+    are None if another checkpoint was examined since, or none.
+    A failure stays until it is cleared. `positions` are None unless they were asked for.
+    `savepoint` is the URI of the savepoint that it is, None of a checkpoint.
     """
 
     checkpoint: str
@@ -182,10 +187,10 @@ def _with_positions(found: ReplicaPoints, replica: Replica) -> ReplicaPoints:
 def _points_of(replica: Replica, own: Mapping[str, FileStatus]) -> ReplicaPoints:
     """Return the points of a replica; `own` are the names in its `.cpreplicate`."""
     held = census.take(replica)
-    verified = last_verification(replica) if VERIFIED in own else None
+    verifications = recorded_verifications(replica) if VERIFIED in own else ()
     referenced = _referenced(replica, own, held)
     points = [
-        _point(each, held.records[each.name], added, verified)
+        _point(each, held.records[each.name], added, verifications)
         for each, added in zip(referenced.found, referenced.added_bytes, strict=True)
     ]
     return ReplicaPoints(
@@ -254,10 +259,17 @@ def _alone(
     return _Found(name, found.checkpoint_id, found.totals.files, found.totals.bytes)
 
 
-def _point(found: _Found, record: Record, added_bytes: int, verified: Verified | None) -> Point:
-    """Return a point; `verified` counts only if it is about its `_metadata`."""
-    is_about = verified is not None and verified.checkpoint == found.name
-    is_same = verified is not None and is_about and verified.metadata in record.digests
+def _point(
+    found: _Found, record: Record, added_bytes: int, verifications: Sequence[Verified]
+) -> Point:
+    """Return a point with what is recorded of it: a failure that stands, or the last verification.
+
+    A verification that it passed counts only if it is about its `_metadata`.
+    """
+    verified = standing_failure(verifications, found.name, record.completed)
+    if verified is None:
+        passed = (each for each in verifications[:1] if each.checkpoint == found.name)
+        verified = next((each for each in passed if each.metadata in record.digests), None)
     return Point(
         checkpoint=found.name,
         checkpoint_id=found.checkpoint_id,
@@ -265,8 +277,8 @@ def _point(found: _Found, record: Record, added_bytes: int, verified: Verified |
         files=found.files,
         bytes=found.bytes,
         added_bytes=added_bytes,
-        verified=verified.time if verified is not None and is_same else None,
-        is_restorable=verified.is_restorable if verified is not None and is_same else None,
+        verified=None if verified is None else verified.time,
+        is_restorable=None if verified is None else verified.is_restorable,
         savepoint=record.savepoint,
     )
 

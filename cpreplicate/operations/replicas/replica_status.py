@@ -42,7 +42,7 @@ class ReplicaStatus:
     `refusal` is why `promote` refuses it, as of `readiness`. `unfinished` is when a run left its
     journal that did not complete, or is at work, in seconds since the epoch. `is_there`: there is a
     replica. `is_damaged`: `verified` is about the checkpoint that would be promoted, or was, found
-    it damaged, and no sync has repaired it since.
+    it damaged, and neither a sync nor a verification that compared as much has cleared that since.
     `kafka_behind` is by how many records the topics of a Kafka trail its positions, None if it has
     none or one of its partitions does not exist there: then `kafka_missing` has the topics.
     `retention` is which points it keeps, as it records that, and `retention_error` why that is not
@@ -121,7 +121,7 @@ class ReplicaStatus:
             return self.refusal
         if self.is_damaged and self.verified is not None:
             name = self.verified.checkpoint
-            return f"the last `verify --record` found missing or damaged files of {name}"
+            return f"`verify --record` found missing or damaged files of {name}"
         if self.holder is not None and not self.holder.is_stale:
             return f"a run of {self.holder.owner}@{self.holder.host} holds its lease"
         return None

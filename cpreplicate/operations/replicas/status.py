@@ -16,7 +16,7 @@ from typing import NamedTuple
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
 from cpreplicate.core.notify import Notify, silent
-from cpreplicate.core.placement import METADATA, own_name
+from cpreplicate.core.placement import METADATA
 from cpreplicate.core.plan import total
 from cpreplicate.core.positions.model import Positions
 from cpreplicate.core.positions.ranges import Ranges, absent, behind, partitions_of
@@ -48,7 +48,7 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import links_among
 from cpreplicate.protocol.retention_record import shown_retention
 from cpreplicate.protocol.source import find
-from cpreplicate.protocol.verification_record import NAME, Verified, last_verification
+from cpreplicate.protocol.verification_record import NAME, recorded_verifications, standing_failure
 from cpreplicate.runners import Each, InlineRunner, Waits
 from cpreplicate.storage import FileStatus, Sides
 from cpreplicate.storage.base import Transient
@@ -319,7 +319,11 @@ def _with_replica(
     life = None
     with suppress(CpreplicateError, OSError):  # else it is not known
         life = life_in(Named(replica.root, recorded), replica, marker, found)
-    verified = last_verification(replica) if NAME in own else None
+    verifications = recorded_verifications(replica) if NAME in own else ()
+    promoted = newest if sealed is None or newest is None else sealed[0]
+    record = found.records.get(promoted or "")
+    failure = standing_failure(verifications, promoted, record and record.completed)
+    verified = failure or next(iter(verifications), None)
     held = _NONE if newest is None else _held(replica, own, newest, found.records[newest])
     observed.replica_newest = held.newest
     if newest is None:
@@ -333,8 +337,7 @@ def _with_replica(
         and verified.is_restorable
         and verified.checkpoint == newest
         and verified.metadata in found.records[newest].digests,
-        is_damaged=newest is not None
-        and _is_damaged(verified, own, newest if sealed is None else sealed[0]),
+        is_damaged=failure is not None,
         sealed=seal.describe(replica) if sealed is not None else None,
         retention=retention,
         retention_error=retention_error,
@@ -379,19 +382,6 @@ def _held(replica: Replica, own: Mapping[str, FileStatus], name: str, record: Re
     number = int(name.removeprefix("chk-"))
     newest = Newest(number, completed, record.completed is not None)
     return _Held(newest, totals, record.savepoint)
-
-
-def _is_damaged(verified: Verified | None, own: Mapping[str, FileStatus], name: str) -> bool:
-    """Return whether a checkpoint was found damaged last, and was not repaired since."""
-    if verified is None or verified.checkpoint != name or verified.is_restorable:
-        return False
-    # a sync that repairs files writes the manifest again
-    return not _is_later(own.get(f"{own_name(name)}{SUFFIX}"), own.get(NAME))
-
-
-def _is_later(file: FileStatus | None, other: FileStatus | None) -> bool:
-    """Return whether a file was written after another one."""
-    return file is not None and other is not None and file.modified > other.modified
 
 
 def _obstacles(replica: Replica, found: Census, links: Sequence[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ Nothing that fails here is an error: the checkpoint is committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ from cpreplicate.protocol.lease import JUST_CHECKED
 from cpreplicate.protocol.ledger import lone_manifests
 from cpreplicate.protocol.manifest import Manifest
 from cpreplicate.protocol.replica import ASKED, Replica
+from cpreplicate.protocol.verification_record import NAME as VERIFIED
+from cpreplicate.protocol.verification_record import drop_repaired
 from cpreplicate.runners import EngineLost
 from cpreplicate.storage.wrappers.ahead import overlapping
 
@@ -73,6 +76,21 @@ def clean_up(work: Work, executed: Executed, listed: Manifest, abandoned: Abando
     )
     warnings = tuple(warning for each in ended for warning in each.warnings)
     return CleanedUp(warnings=warnings, is_lease_lost=any(each.is_lease_lost for each in ended))
+
+
+def drop_failures(work: Work, turned_from: Sequence[str]) -> None:
+    """Drop the recorded failures of verifications that this run has repaired.
+
+    Costs no call for a new checkpoint. A failure that stays is dropped by the next verification.
+    """
+    plan, state = work.plan, work.change.state
+    is_planned = plan.checkpoint == work.source_state.placement.name  # no savepoint beside it
+    is_compared = work.request.check_content and is_planned and not turned_from
+    is_repaired = bool(plan.copies) or plan.publish or is_compared
+    is_held = any(each.name == plan.checkpoint for each in state.committed)
+    if is_repaired and is_held and VERIFIED in state.own:
+        with suppress(OSError, CpreplicateError):
+            drop_repaired(work.replica, plan.checkpoint, is_compared)
 
 
 def _unneeded(work: Work, files: Sequence[str], is_proven: bool = False) -> list[str]:

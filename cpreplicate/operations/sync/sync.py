@@ -23,7 +23,7 @@ from cpreplicate.operations.change.change import Change, opened
 from cpreplicate.operations.change.space import refuse_no_space
 from cpreplicate.operations.kafka.fingerprints import Fingerprinted
 from cpreplicate.operations.sync.checks import examined, newer_savepoint
-from cpreplicate.operations.sync.clean_up import Abandoned, CleanedUp, clean_up
+from cpreplicate.operations.sync.clean_up import Abandoned, CleanedUp, clean_up, drop_failures
 from cpreplicate.operations.sync.commit import claim, claiming, committing, record_turn
 from cpreplicate.operations.sync.content import compare_content
 from cpreplicate.operations.sync.copy import Executed, copy_missing
@@ -233,6 +233,7 @@ def _carry_out(work: Work, following: Following, run: _Run) -> _CarriedOut:
     plan, change = work.plan, work.change
     if plan.empty and is_recorded(plan, change.state, change.ledger):
         claim(work)
+        drop_failures(work, following.turns.names)
         return _CarriedOut(Executed(plan, plan.members), work.source_state, CleanedUp())
     # the marker and the journal, before anything else
     with claiming(work), following.looking(), _counting_copies(following):
@@ -246,6 +247,7 @@ def _carry_out(work: Work, following: Following, run: _Run) -> _CarriedOut:
         run.committed(replace(report, committed=True, turned_from=following.turns.names))
     fingerprints = reading.keep(work.change)
     abandoned = Abandoned(following.turns.names, following.abandoned())
+    drop_failures(work, following.turns.names)
     cleaned_up = clean_up(work, executed, listed, abandoned)  # step 6, delete
     return _CarriedOut(executed, work.source_state, cleaned_up, fingerprints)
 

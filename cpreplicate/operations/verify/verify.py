@@ -33,7 +33,12 @@ from cpreplicate.protocol.readiness import Unready, held, no_checkpoint, unready
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.seal import Seal
-from cpreplicate.protocol.verification_record import Verified, record_verification
+from cpreplicate.protocol.verification_record import (
+    Verified,
+    record_verification,
+    recorded_verifications,
+    standing_failure,
+)
 from cpreplicate.runners import ExecutionOptions, Runner
 from cpreplicate.storage import Side, Transient
 
@@ -398,17 +403,31 @@ def _refuse_links(replica: Replica, checkpoint: CommittedCheckpoint, known: Stat
     refuse_links(directories(checkpoint.files.paths), replica)
 
 
-def record(verification: Verification, share: float, side: Side) -> None:
+def record(verification: Verification, content: Sample, side: Side, notify: Notify) -> None:
     """Record in the replica that a checkpoint was verified, for `status`.
 
-    `share` of the content was compared. Raises `Refused` if the directory is no replica of
-    cpreplicate's.
+    The `content` sample was compared. Notifies if a recorded failure of the checkpoint stays, which
+    compared more. Raises `Refused` if the directory is no replica of cpreplicate's.
     """
-    name = verification.checkpoint
+    replica, name = Replica(verification.replica, side), verification.checkpoint
     verified = Verified(
-        name, verification.metadata, verification.restorable, share, json_files.now()
+        name,
+        verification.metadata,
+        verification.restorable,
+        content.share,
+        json_files.now(),
+        content.seed,
+        verification.completed,
+        bool(verification.corrupt or verification.uncompared),
     )
-    record_verification(Replica(verification.replica, side), verified)
+    record_verification(replica, verified, census.take(replica).names)
+    stays = standing_failure(recorded_verifications(replica), name, verification.completed)
+    if stays is not None and verification.restorable:
+        notify(
+            f"the recorded damage of {name} stays recorded: the verification that found it, at"
+            f" {json_files.clock(stays.time)}, compared more content. Verify with --content"
+            " --record, or repair the checkpoint with `cpreplicate sync --check-content`"
+        )
 
 
 def committed(replica_root: str, side: Side) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ def test_a_point_has_the_time_at_which_it_was_completed_at_the_source(tmp_path):
 def test_a_point_is_verified_if_the_last_recorded_verification_is_about_it(replica):
     assert {each.is_restorable for each in of(replica).points} == {None}
     verification = verify(f"file:{replica}", "chk-2", NOTHING, lambda _line: None, Side())
-    record(verification, 0.0, Side())
+    record(verification, NOTHING, Side(), lambda _line: None)
     found = {each.checkpoint: each for each in of(replica).points}
     assert [found[f"chk-{number}"].is_restorable for number in (1, 2, 3)] == [None, True, None]
     assert [each.verified is None for each in found.values()] == [True, False, True]

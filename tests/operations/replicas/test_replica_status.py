@@ -11,7 +11,8 @@ from cpreplicate.operations.replicas.replicas import ReplicaRef, replicas_below
 from cpreplicate.operations.replicas.status import status
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
-from cpreplicate.operations.verify.verify import ALL, NOTHING, record, verify
+from cpreplicate.operations.upkeep.relocate import RelocateRequest, relocate
+from cpreplicate.operations.verify.verify import ALL, NOTHING, Sample, record, verify
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.lease import SECONDS, acquire
 from cpreplicate.runners import ExecutionOptions
@@ -40,9 +41,10 @@ def is_promoted(replica, content=NOTHING):
         return False
 
 
-def verified(replica):
+def verified(replica, content=ALL, checkpoint=None, notify=silent):
     side = Side()
-    record(verify(f"file:{replica}", None, ALL, silent, side), 1.0, side)
+    found = verify(f"file:{replica}", checkpoint, content, silent, side)
+    record(found, content, side, notify)
 
 
 def own(replica, name):
@@ -126,16 +128,54 @@ def was_found_whole(replica):
     verified(replica)
 
 
+def was_found_damaged_and_only_its_lengths_were_looked_at_since(replica):
+    was_found_damaged(replica)
+    verified(replica, NOTHING)
+
+
+def was_found_damaged_and_another_sample_was_compared_since(replica):
+    was_found_damaged(replica)
+    verified(replica, Sample(0.01, 7))
+
+
+def was_found_damaged_and_relocated(replica):
+    was_found_damaged(replica)
+    for _ in range(2):  # the second one changes nothing
+        relocate(RelocateRequest(f"file:{replica}", paths="absolute"), silent)
+
+
+def was_found_damaged_and_synced_with_other_paths(replica):
+    was_found_damaged(replica)
+    synced_again(replica, paths="absolute")
+
+
+def was_found_damaged_and_what_was_lacking_besides_was_copied(replica):
+    was_found_damaged(replica)
+    (replica / "shared" / "a").unlink()
+    synced_again(replica)
+
+
+def was_found_lacking_and_what_was_lacking_was_copied(replica):
+    was_found_lacking(replica)
+    synced_again(replica)
+
+
+def was_found_lacking_and_then_whole(replica):
+    content = (replica / "shared" / "c").read_bytes()
+    was_found_lacking(replica)
+    (replica / "shared" / "c").write_bytes(content)
+    verified(replica)
+
+
+def synced_again(replica, **options):
+    root = replica.parent.parent
+    places = (f"file:{root}/dcA/{JOB}", f"file:{root}/dcB")
+    sync(SyncRequest(*places, execution=ExecutionOptions(runner="inline"), **options), silent)
+
+
 def was_found_damaged_and_repaired(replica):
     was_found_damaged(replica)
-    root = replica.parent.parent
-    request = SyncRequest(
-        f"file:{root}/dcA/{JOB}",
-        f"file:{root}/dcB",
-        check_content=True,
-        execution=ExecutionOptions(runner="inline"),
-    )
-    sync(request, silent)
+    synced_again(replica, check_content=True)
 
 
 def was_found_damaged_and_has_a_newer_checkpoint(replica):
@@ -168,6 +208,8 @@ READY = [
     was_found_whole,
     was_found_damaged_and_repaired,
     was_found_damaged_and_has_a_newer_checkpoint,
+    was_found_lacking_and_what_was_lacking_was_copied,
+    was_found_lacking_and_then_whole,
 ]
 UNREADY = [
     has_a_checkpoint_of_a_job,
@@ -180,8 +222,20 @@ UNREADY = [
     has_a_link_and_is_sealed,
     was_found_damaged,
     was_found_lacking,
+    *(
+        STILL_DAMAGED := [
+            was_found_damaged_and_only_its_lengths_were_looked_at_since,
+            was_found_damaged_and_another_sample_was_compared_since,
+            was_found_damaged_and_relocated,
+            was_found_damaged_and_synced_with_other_paths,
+            was_found_damaged_and_what_was_lacking_besides_was_copied,
+        ]
+    ),
 ]
 VERIFIED = [
+    *STILL_DAMAGED,
+    was_found_lacking_and_what_was_lacking_was_copied,
+    was_found_lacking_and_then_whole,
     was_found_whole,
     was_found_damaged,
     was_found_lacking,
@@ -234,3 +288,38 @@ def test_a_replica_of_an_earlier_version_is_ready_if_promote_succeeds(state):
     with frozen.unpacked(state) as replica:
         reason = row(replica).unready
         assert (reason is None) == is_promoted(replica), reason
+
+
+def test_a_recorded_failure_stays_when_another_checkpoint_passes_until_it_is_gone(tmp_path):
+    replica = synced(tmp_path, {1: FILES, 2: NEXT}, keep=2)
+    lacking = next(path for path in NEXT if path not in FILES)
+    (replica / lacking).rename(tmp_path / "aside")
+    verified(replica, NOTHING)
+    verified(replica, NOTHING, "chk-1")
+    assert "chk-2" in row(replica).unready
+    recorded = json.loads(own(replica, "verified.json").read_text())
+    assert (recorded["checkpoint"], recorded["is_restorable"]) == ("chk-1", True)
+    assert [each["checkpoint"] for each in recorded["failed"]] == ["chk-2"]
+    (tmp_path / "aside").rename(replica / lacking)
+    verified(replica, NOTHING)
+    assert row(replica).unready is None
+    assert json.loads(own(replica, "verified.json").read_text())["failed"] == []
+
+
+def test_a_verification_that_clears_no_recorded_damage_names_what_does(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    was_found_damaged(replica)
+    lines = []
+    verified(replica, NOTHING, notify=lines.append)
+    (line,) = lines
+    assert "the recorded damage of chk-1 stays recorded" in line
+    assert "--content" in line
+
+
+def test_the_damage_of_a_checkpoint_whose_number_another_one_has_is_not_its_own(tmp_path):
+    replica = synced(tmp_path, {1: FILES})
+    was_found_damaged(replica)
+    path = own(replica, "verified.json")
+    recorded = json.loads(path.read_text())
+    path.write_text(json.dumps({**recorded, "completed": recorded["completed"] - 60}))
+    assert row(replica).unready is None
