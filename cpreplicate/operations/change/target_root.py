@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
@@ -10,7 +11,8 @@ from itertools import islice
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME, JOB_ID, OWN
 from cpreplicate.errors import NotThere, Refused, UsageError
-from cpreplicate.protocol.marker import MARKER
+from cpreplicate.protocol.marker import MARKER, Marker
+from cpreplicate.protocol.replica_name import word_of
 from cpreplicate.protocol.source import highest_first
 from cpreplicate.storage import FileStatus, Side
 from cpreplicate.storage.reading import Reading, is_file, is_stored
@@ -147,3 +149,16 @@ def _is_replica(directory: str, storage: Reading) -> bool:
 
 def _holds_checkpoints(directory: str, storage: Reading) -> bool:
     return any(CHECKPOINT_NAME.fullmatch(child.name) for child in storage.list(directory))
+
+
+def sync_of_savepoint(
+    replica_root: str, savepoint: str, marker: Marker | None, *options: str
+) -> str:
+    """Return the command that syncs a savepoint again of which a replica holds the point.
+
+    It names the job, unless the replica is that of the savepoint alone.
+    """
+    is_alone = marker is not None and marker.sources[-1].given == savepoint
+    job = [] if is_alone else ["--job", word_of(replica_root)]
+    places = (savepoint, uri.parent(replica_root))
+    return shlex.join(["cpreplicate", "sync", *options, *places, *job])

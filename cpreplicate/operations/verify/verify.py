@@ -21,7 +21,7 @@ from cpreplicate.core.short_repr import short_repr
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import MetadataError, NotThere, Refused, UsageError, described
 from cpreplicate.operations.change.change import refuse_links
-from cpreplicate.operations.change.target_root import refuse_no_replica
+from cpreplicate.operations.change.target_root import refuse_no_replica, sync_of_savepoint
 from cpreplicate.operations.verify.compare import Comparison, Reader, compare
 from cpreplicate.protocol import census, json_files, ownership, replica_state, seal
 from cpreplicate.protocol.census import Census
@@ -352,7 +352,8 @@ def _repair(verification: Verification, replica: Replica, state: State) -> str |
     """Return the command that repairs a checkpoint, None if none does.
 
     The newest one is replaced by that of the source, which may have gone on. An older one, which
-    the source may have no longer, is repaired as it is.
+    the source may have no longer, is repaired as it is. A savepoint is repaired from itself: it is
+    not in the directory of its job.
     """
     assert state.marker is not None
     source, name = state.marker.sources[-1].given, _repaired(verification, state)
@@ -361,6 +362,9 @@ def _repair(verification: Verification, replica: Replica, state: State) -> str |
     options = ["--check-content"] if verification.corrupt or verification.uncompared else []
     if name != state.census.newest:
         options, source = [*options, "--repair"], uri.join(source, name)
+    record = state.records.get(name)
+    if record is not None and record.savepoint is not None:
+        return sync_of_savepoint(replica.root, record.savepoint, state.marker, *options)
     return shlex.join(["cpreplicate", "sync", *options, source, uri.parent(replica.root)])
 
 

@@ -26,7 +26,7 @@ from cpreplicate.protocol.marker import read_marker
 from cpreplicate.protocol.source import read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
-from tests.support import jobs
+from tests.support import commandline, jobs
 from tests.support.corpus import DataCentre
 from tests.support.encoder import Incremental, OperatorEntry, RelativeFile, Subtask, Tree, encode
 from tests.support.jobs import JOB, write_checkpoint
@@ -306,3 +306,57 @@ class TestASavepointThatTheRunningJobClaimed:
         assert sync(asked(tmp_path, savepoint), silent).plan.checkpoint == "chk-2"
         assert verify(replica, "chk-2", ALL, silent, Side()).restorable
         assert verify(replica, "chk-1", ALL, silent, Side()).restorable
+
+
+class TestADamagedSavepointIsRepairedFromItself:
+    @pytest.fixture
+    def replica(self, tmp_path):
+        """A replica whose newest point, chk-2, is a savepoint, beside chk-1 of its job."""
+        write_checkpoint(tmp_path / "dcA", 1, FILES)
+        sync(asked(tmp_path, tmp_path / "dcA" / JOB, keep=3), silent)
+        sync(asked(tmp_path, taken(tmp_path, 2)), silent)
+        return tmp_path / "dcB" / JOB
+
+    def state_of(self, replica):
+        (path,) = [
+            each for each in (replica / "chk-2").parent.rglob("*") if each.name.endswith("state")
+        ]
+        return path
+
+    def repaired(self, replica, checkpoint="chk-2"):
+        """The command that `verify` prints is run; return it."""
+        result = verify(f"file:{replica}", checkpoint, ALL, silent, Side())
+        words = result.repair.split()
+        done = commandline.run(*words[1:], "--runner", "inline")
+        assert done.code == 0, done
+        assert verify(f"file:{replica}", checkpoint, ALL, silent, Side()).restorable
+        return words
+
+    def test_by_the_command_that_verify_prints_also_if_its_content_is_damaged(self, replica):
+        self.state_of(replica).write_bytes(b"t" * 50)
+        words = self.repaired(replica)
+        assert "--check-content" in words
+        assert "--repair" not in words
+
+    def test_as_an_older_point_too(self, tmp_path, replica):
+        write_checkpoint(tmp_path / "dcA", 3, NEXT)
+        sync(asked(tmp_path, tmp_path / "dcA" / JOB), silent)
+        self.state_of(replica).unlink()
+        assert "--repair" in self.repaired(replica)
+
+    def test_and_a_sync_of_its_job_names_that_command_in_place_of_nothing_to_do(
+        self, tmp_path, replica
+    ):
+        self.state_of(replica).unlink()
+        request = asked(tmp_path, tmp_path / "dcA" / JOB)
+        for refused in (lambda: sync(request, silent), lambda: diff(request)):
+            with pytest.raises(Refused, match="lacks 1 file of it") as raised:
+                refused()
+            assert f"savepoint-{JOB[:6]}-000000000002" in str(raised.value)
+            assert f"--job {JOB}" in str(raised.value)
+
+    @pytest.mark.usefixtures("replica")
+    def test_and_check_content_of_its_job_warns_that_it_compared_nothing(self, tmp_path):
+        request = asked(tmp_path, tmp_path / "dcA" / JOB, check_content=True)
+        (warning,) = sync(request, silent).warnings
+        assert "--check-content compared nothing" in warning

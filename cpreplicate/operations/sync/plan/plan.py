@@ -40,6 +40,7 @@ from cpreplicate.core.sizes import counted, plural
 from cpreplicate.core.tables import Lengths
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.change.change import refuse_links, they_are
+from cpreplicate.operations.change.target_root import sync_of_savepoint
 from cpreplicate.operations.sync.checks import (
     newer_savepoint,
     refuse_outside,
@@ -210,7 +211,12 @@ def _to_drop(
 def _nothing_newer(
     savepoint: CommittedCheckpoint, source_state: SourceState, replica: Replica, state: State
 ) -> Plan:
-    """Return the plan of a replica that holds a savepoint newer than the job's checkpoints."""
+    """Return the plan of a replica that holds a savepoint newer than the job's checkpoints.
+
+    The job's checkpoints do not have the files of the savepoint. So it raises `Refused` if the
+    replica lacks some, and warns that they were not compared if that was asked for.
+    """
+    _refuse_lacking(savepoint, source_state, replica, state)
     paths = restore.choose(
         source_state.file.metadata, source_state.closure, source_state.request.paths, False
     )
@@ -228,9 +234,48 @@ def _nothing_newer(
         paths=paths.mode,
         paths_reported=paths.reported,
         paths_reason=paths.reason,
+        warnings=tuple(_warnings_of_savepoint(savepoint, source_state, replica, state)),
         members=savepoint.members,
         policy=policy_of_run(source_state.request, replica, state.own),
     )
+
+
+def _refuse_lacking(
+    savepoint: CommittedCheckpoint, source_state: SourceState, replica: Replica, state: State
+) -> None:
+    """Raise `Refused` if the replica lacks files of a savepoint that is its newest point."""
+    files = savepoint.files
+    lengths = replica.present(directories(files.paths)).at(files.paths)
+    lacking = chosen(files.paths, (lengths < 0) | (lengths < files.bytes)).to_pylist()
+    if lacking or savepoint.is_damaged:
+        of_metadata = [f"{savepoint.name}/{METADATA}"] if savepoint.is_damaged else []
+        held = state.records[savepoint.name].savepoint or savepoint.name
+        raise Refused(
+            f"{replica.root} holds the savepoint {held}, newer than"
+            f" {source_state.source.checkpoint}, and lacks"
+            f" {counted(len(lacking) + len(of_metadata), 'file')} of it, or has less than it needs."
+            " Nothing was done. To repair it, run"
+            f" `{_sync_of_it(savepoint, replica, state)}`. {they_are(lacking + of_metadata)}"
+        )
+
+
+def _warnings_of_savepoint(
+    savepoint: CommittedCheckpoint, source_state: SourceState, replica: Replica, state: State
+) -> Iterator[str]:
+    if source_state.request.check_content:
+        yield (
+            f"--check-content compared nothing: the newest checkpoint, {savepoint.name}, is a"
+            " savepoint, newer than those of the job's directory. To compare its files, run"
+            f" `{_sync_of_it(savepoint, replica, state, '--check-content')}`"
+        )
+
+
+def _sync_of_it(
+    savepoint: CommittedCheckpoint, replica: Replica, state: State, *options: str
+) -> str:
+    """Return the command that syncs a savepoint of the replica again."""
+    held = state.records[savepoint.name].savepoint or savepoint.name
+    return sync_of_savepoint(replica.root, held, state.marker, *options)
 
 
 class _Repaired(NamedTuple):
