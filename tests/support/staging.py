@@ -15,6 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
 from cpreplicate.core import clock, uri
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.errors import CpreplicateError
@@ -43,6 +45,7 @@ from tests.support.simulated import (
     State,
     files,
 )
+from tests.support.untimed import hold_threads
 
 TARGET_ROOT = "file:/dcB"
 LATER = 2 * lease.SECONDS  # by then the lease of a run that died has expired
@@ -71,11 +74,15 @@ def served(disk: SimulatedDisk) -> Storage:
 
 @contextlib.contextmanager
 def running_on(disk: SimulatedDisk) -> Iterator[None]:
-    """Local files are those of this disk, and the time is its clock's."""
+    """Local files are those of this disk, and the time is its clock's.
+
+    The threads that wait for a real time make no call: a pause of the machine is none of the disk.
+    """
     real_time, machine = time.time, clock.MACHINE
     time.time, clock.MACHINE = disk.clock, ClockOf(disk)
     try:
-        with serving("file", served(disk)):
+        with serving("file", served(disk)), pytest.MonkeyPatch.context() as patch:
+            hold_threads(patch)
             yield
     finally:
         time.time, clock.MACHINE = real_time, machine

@@ -22,11 +22,17 @@ def hold_time(patch: pytest.MonkeyPatch) -> ManualClock:
     do answers that were asked ahead, and the lease does not run out.
     """
     held = ManualClock()
-    _replace_default(patch, vars(lease.acquire)["__wrapped__"], lease.HEARTBEAT)
-    _replace_default(patch, journal.JournalWriter.__init__, journal.SECONDS)
+    hold_threads(patch)
     patch.setattr(json_files, "now", held.now)
     patch.setattr(clock, "MACHINE", held)
     return held
+
+
+def hold_threads(patch: pytest.MonkeyPatch) -> None:
+    """Let no heartbeat and no part of the journal be due, whatever clock the others go by."""
+    _replace_default(patch, vars(lease.acquire)["__wrapped__"], lease.HEARTBEAT)
+    _replace_default(patch, lease.Lease.__init__, lease.HEARTBEAT)
+    _replace_default(patch, journal.JournalWriter.__init__, journal.SECONDS)
 
 
 @contextmanager
