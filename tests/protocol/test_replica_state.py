@@ -17,6 +17,7 @@ from tests.support.jobs import JOB
 from tests.support.registry import serving
 from tests.support.replicas import DAY, FILES, NEXT, aged, held, paths, synced
 from tests.support.tracing import Tracing
+from tests.support.untimed import untimed
 
 METADATA = "chk-1/_metadata"
 RECORD = ".cpreplicate/chk-1.json"
@@ -34,7 +35,7 @@ def opened(path, change=lambda: None):
     `change` happens between the two examinations.
     """
     tracing = Tracing(LocalStorage())
-    with serving("file", tracing):
+    with untimed(), serving("file", tracing):  # a heartbeat would read the lease
         replica = Replica(f"file:{path}", Side())
         earlier = replica_state.examine(replica)
         change()
