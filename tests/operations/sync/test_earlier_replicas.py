@@ -34,6 +34,7 @@ from tests.support.faults import Faulty
 from tests.support.jobs import JOB, NEXT_JOB, metadata_of, put_restored, write_checkpoint
 from tests.support.registry import serving
 from tests.support.tracing import Tracing
+from tests.support.untimed import untimed
 from tests.support.waiting import PATIENCE
 
 FILES = {"shared/a": 100, "shared/b": 200, "shared/c": 5000, "taskowned/d": 40, "chk-1/x": 30}
@@ -104,7 +105,7 @@ def test_files_of_an_earlier_job_come_from_its_replica_which_stays_as_it_is(
 
 def test_no_call_is_made_at_the_source_for_such_a_file(chain):
     storage = Side().storage("file:/")
-    with serving("file", tracing := Tracing(storage)):
+    with untimed(), serving("file", tracing := Tracing(storage)):  # no heartbeat is due
         chain.sync()
     assert not [uri for verb, uri in tracing.calls if f"dcA/{JOB}" in uri]
     changed = {uri for _, uri in tracing.changes() if f"dcB/{NEXT_JOB}" not in uri}
