@@ -8,6 +8,7 @@ from cpreplicate.storage.backends.objects.flat_listings import listed
 from cpreplicate.storage.backends.objects.objects import ObjectStorage
 from cpreplicate.storage.base import Transient
 from tests.support.s3 import FaultyProxy, S3Server, side_options
+from tests.support.waiting import PATIENCE
 
 BUCKET = "markers"
 
@@ -116,7 +117,7 @@ def test_a_small_file_is_read_by_one_request_whose_cut_answer_is_not_taken(s3: S
     bucket = s3.make_bucket("small")
     with FaultyProxy(s3.endpoint) as proxy:
         options = dict(side_options(proxy.endpoint))
-        storage = ObjectStorage(bucket, options, deadline=20.0)
+        storage = ObjectStorage(bucket, options, deadline=PATIENCE)
         storage.put(f"{bucket}/file", lambda: [b"0123456789"])
         proxy.heal()
         assert storage.read(f"{bucket}/file", 0, 1 << 16) == b"0123456789"
