@@ -21,6 +21,7 @@ from cpreplicate.runners import ExecutionOptions, startup_times
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sides
 from tests.support import checker, jobs, parts
+from tests.support.stepping import ManualClock
 from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -268,11 +269,18 @@ def test_the_first_checks_decide_whether_spark_is_worth_its_start_for_the_others
     place, monkeypatch, start, runners
 ):
     monkeypatch.setattr(startup_times, "seconds", lambda _: (start, True))
-    asked = []
+    asked, clock = [], ManualClock()
+
+    class Checking(Leveller):
+        """The checks of the first three jobs take three seconds, however busy the machine is."""
+
+        def map(self, *words):
+            clock.pass_(3.0)
+            return super().map(*words)
 
     def choose(execution, *words):
         asked.append((execution.runner, words[-1]))
-        runner = Leveller([])
+        runner = Checking([])
         runner.name = execution.runner
         return runner
 
@@ -284,6 +292,7 @@ def test_the_first_checks_decide_whether_spark_is_worth_its_start_for_the_others
         Sides(),
         lambda _line: None,
         settings=fleet.FleetSettings(checked_inline=3),
+        clock=clock,
     )
     assert [job.outcome for job in found.jobs] == ["replicated"] * len(IDS)
     assert [runner for runner, _ in asked] == runners
