@@ -102,6 +102,7 @@ def test_a_put_costs_four_calls(clusters, a, place):
     with clusters.a.counted() as calls:
         for number in range(5):
             put(a, f"{clusters.a.uri}{place}/{number}", b"data")
+    del calls["renewLease"]  # each 30 s while a file is being written
     assert calls["complete"] >= 5  # "not yet" is an answer, too
     assert calls == {"create": 5, "addBlock": 5, "complete": calls["complete"], "rename2": 5}
 
