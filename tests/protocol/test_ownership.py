@@ -4,6 +4,7 @@ Whoever else writes in a directory is respected.
 """
 
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -12,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from cpreplicate.errors import CpreplicateError, NotThere, Refused, UsageError, exit_code_of
+from cpreplicate.errors import (
+    CpreplicateError,
+    NotNewer,
+    NotThere,
+    Refused,
+    UsageError,
+    exit_code_of,
+)
 from cpreplicate.operations.handover import promote, unseal
 from cpreplicate.operations.handover.promote import PromoteRequest
 from cpreplicate.operations.handover.unseal import UnsealRequest
@@ -583,6 +591,35 @@ class TestTheNewestCheckpoint:
     def test_of_the_former_run_none_with_a_higher_number_is_kept(self, restarted, keep):
         report = sync(restarted, allow_older=True, keep=keep)
         assert report.plan.dropped == ("chk-8",)
+
+    @pytest.fixture
+    def gone(self, job):
+        """The replica holds chk-8, which the job has no more: only chk-1, of the same run."""
+        write_checkpoint(job / "dcA", 8, SHARED)
+        sync(job)
+        shutil.rmtree(job / "dcA" / JOB / "chk-8")
+        return job
+
+    def test_is_no_earlier_one_of_the_same_run_also_with_allow_older(self, gone):
+        for allowed in (False, True):
+            with pytest.raises(NotNewer, match="also with --allow-older"):
+                sync(gone, allow_older=allowed)
+
+    def test_is_an_earlier_one_that_the_operator_names_with_allow_older(self, gone):
+        named = SyncRequest(
+            f"file:{gone}/dcA/{JOB}/chk-1",
+            f"file:{gone}/dcB",
+            allow_older=True,
+            execution=ExecutionOptions(runner="inline"),
+        )
+        assert run_sync(named, lambda _line: None).plan.dropped == ("chk-8",)
+
+    def test_is_what_allow_older_follows_where_no_time_is_recorded(self, gone):
+        record = gone / "dcB" / JOB / ".cpreplicate" / "chk-8.json"
+        fields = json.loads(record.read_text())
+        del fields["completed"]
+        record.write_text(json.dumps(fields))
+        assert sync(gone, allow_older=True).plan.dropped == ("chk-8",)
 
     def test_that_is_named_is_not_ambiguous(self, restarted):
         named = SyncRequest(

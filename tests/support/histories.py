@@ -561,12 +561,22 @@ class World:
         # a job that claimed this one's checkpoint may have deleted it, and the replica has it still
         committed = map(NUMBERED.fullmatch, self._below(replica))
         numbers += [int(match[1]) for match in committed if match is not None]
-        is_clear = request.allow_older or (not self.is_fixed and newest.number == max(numbers))
+        is_highest = not self.is_fixed and newest.number == max(numbers)
+        is_clear = is_highest or (request.allow_older and self._is_last(newest, replica))
         return (
             is_clear
             and known == {root}
             and not any(uri.below(each, replica) for each in self.flink.owned)
         )
+
+    def _is_last(self, newest: Checkpoint, replica: str) -> bool:
+        """Whether no checkpoint that was published last was completed later than this one."""
+        held = newest_recorded(self.disk, replica)
+        if held is None:
+            return True
+        record = self.disk.data(f"{replica}/{OWN}/{held}.json")
+        completed = json.loads(record or b"{}").get("completed") or 0.0
+        return bool(completed <= self.disk.modified(newest.metadata))
 
     def _watch_step(self, request: SyncRequest, replica: str) -> object:
         newest = find(request.source, Side(), request.allow_older).checkpoint

@@ -15,6 +15,7 @@ from cpreplicate.protocol import needed, ownership, replica_state, seal
 from cpreplicate.protocol.readiness import held, unready
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.source import Source
 
 
 def examined(source_state: SourceState, replica: Replica, former: State | None = None) -> State:
@@ -60,22 +61,59 @@ def reasons_against(source_state: SourceState, replica: Replica, state: State) -
         )
 
 
-def refuse_to_go_back(
-    committed: Sequence[CommittedCheckpoint], source_state: SourceState, replica: Replica
-) -> None:
-    """Raise `NotNewer` if the replica holds a newer checkpoint, unless the request allows that."""
-    newest = committed[0].checkpoint_id if committed else -1
+def refuse_to_go_back(state: State, source_state: SourceState, replica: Replica) -> None:
+    """Raise `NotNewer` if the replica holds a newer checkpoint, unless the request allows that.
+
+    A run that follows a job never publishes a checkpoint that was completed before the replica's
+    newest one: the job was not started from scratch since then. An operator may name one.
+    """
     asked = source_state.file.metadata.checkpoint_id
-    if newest > asked and not source_state.request.allow_older:
-        higher = sorted(each.checkpoint_id for each in committed if each.checkpoint_id > asked)
-        names = ", ".join(f"chk-{number}" for number in higher)
+    if not state.committed or state.committed[0].checkpoint_id <= asked:
+        return
+    newest, source = state.committed[0].name, source_state.source
+    after = _seconds_after(newest, state, source)
+    is_earlier = is_followed(source_state.request, source) and after is not None and after < 0
+    held = f"{replica.root} holds {newest}, newer than {source.checkpoint} (checkpoint {asked}"
+    if is_earlier:
         raise NotNewer(
-            f"{replica.root} holds chk-{newest}, newer than {source_state.source.checkpoint}"
-            f" (checkpoint {asked}). A replica never goes back. Nothing was done. Sync a newer"
-            " checkpoint, or give another TARGET_ROOT. If the job was started from scratch, its"
-            f" numbers restart: give --allow-older, which publishes chk-{asked} and withdraws the"
-            f" checkpoints with higher numbers: {names}"
+            f"{held}, which was completed before it). A replica never goes back, also with"
+            " --allow-older, which follows the checkpoint that was completed last. Nothing was"
+            " done. Let the job complete a newer one, or give another TARGET_ROOT. To publish"
+            f" {uri.name(source.checkpoint)}, name it as SOURCE of `cpreplicate sync"
+            " --allow-older`"
         )
+    if not source_state.request.allow_older:
+        raise NotNewer(
+            f"{held}). A replica never goes back. Nothing was done. Sync a newer checkpoint, or"
+            " give another TARGET_ROOT. If the job was started from scratch, its numbers restart:"
+            f" {_to_allow_older(source_state)}, which publishes chk-{asked} and withdraws the"
+            f" checkpoints with higher numbers: {_higher(state, asked)}"
+        )
+
+
+def _to_allow_older(source_state: SourceState) -> str:
+    """Return how to allow it: of a job that is followed by a run of it alone.
+
+    The option of a fleet or a service is for all of its jobs.
+    """
+    request, source = source_state.request, source_state.source
+    if not is_followed(request, source):
+        return "give --allow-older"
+    places = f"{shlex.quote(source.root)} {shlex.quote(request.target_root)}"
+    return f"run `cpreplicate sync --allow-older {places}` with the other options of this run"
+
+
+def _higher(state: State, asked: int) -> str:
+    held = sorted(each.checkpoint_id for each in state.committed if each.checkpoint_id > asked)
+    return ", ".join(f"chk-{number}" for number in held)
+
+
+def _seconds_after(name: str, state: State, source: Source) -> float | None:
+    """Return how long after one of the replica's the source's was completed, None if not known."""
+    completed = state.records[name].completed
+    if source.completed is None or completed is None:
+        return None
+    return source.completed - completed
 
 
 def refuse_same_number(state: State, source_state: SourceState, replica: Replica) -> None:
@@ -100,18 +138,17 @@ def newer_savepoint(state: State, source_state: SourceState) -> CommittedCheckpo
     """Return the savepoint that the replica holds if the job's newest checkpoint is older.
 
     Then a sync that follows the job has nothing to do before the next checkpoint. A lower number
-    that was completed later is of a job that was started from scratch.
+    that was completed later is of a job that was started from scratch. `allow_older` changes
+    nothing: it is for every job of a fleet, and most of these were not started from scratch.
     """
-    request, source = source_state.request, source_state.source
-    if request.allow_older or not state.committed or not is_followed(request, source):
+    source = source_state.source
+    if not state.committed or not is_followed(source_state.request, source):
         return None
     newest, asked = state.committed[0], source_state.file.metadata.checkpoint_id
-    record = state.records[newest.name]
-    if record.savepoint is None or asked >= newest.checkpoint_id:
+    if state.records[newest.name].savepoint is None or asked >= newest.checkpoint_id:
         return None
-    if source.completed is None or record.completed is None:
-        return None
-    return newest if source.completed <= record.completed else None
+    after = _seconds_after(newest.name, state, source)
+    return newest if after is not None and after <= 0 else None
 
 
 def refuse_outside(committed: Sequence[CommittedCheckpoint], replica: Replica) -> None:

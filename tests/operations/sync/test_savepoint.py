@@ -27,6 +27,7 @@ from cpreplicate.protocol.source import read_metadata
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Sides
 from tests.support import commandline, jobs
+from tests.support.commandline import run
 from tests.support.corpus import DataCentre
 from tests.support.encoder import Incremental, OperatorEntry, RelativeFile, Subtask, Tree, encode
 from tests.support.jobs import JOB, write_checkpoint
@@ -155,6 +156,29 @@ class TestAFollowedJob:
         os.utime(later / "_metadata", (2e9, 2e9))
         with pytest.raises(Refused, match="A replica never goes back"):
             sync(asked(tmp_path, first.parent), silent)
+
+    def test_is_not_taken_back_behind_a_savepoint_by_the_allow_older_of_a_fleet(
+        self, tmp_path, monkeypatch
+    ):
+        """It is for one job of a root, which was started from scratch, and holds for all."""
+        root = write_checkpoint(tmp_path / "dcA", 1, FILES).parent.parent
+        sync(asked(tmp_path, root / JOB), silent)
+        sync(asked(tmp_path, taken(tmp_path, 2)), silent)
+        monkeypatch.setattr(jobs, "JOB", FIXED)
+        sync(asked(tmp_path, write_checkpoint(tmp_path / "dcA", 7, FILES).parent), silent)
+        shutil.rmtree(root / FIXED)
+        write_checkpoint(tmp_path / "dcA", 1, FILES)
+        table = f'[[root]]\nsource = "{root}"\ntarget = "{tmp_path}/dcB"\nkeep = 3\n'
+        (tmp_path / "jobs.toml").write_text(table)
+        words = ("fleet", str(tmp_path / "jobs.toml"), "--runner", "inline")
+        alone = f"`cpreplicate sync --allow-older file:{root}/{FIXED} file:{tmp_path}/dcB`"
+        assert alone in run(*words).out
+        assert run(*words, "--allow-older").code == 0
+        held = points_below(f"file:{tmp_path}/dcB", Sides()).replicas
+        assert {each.job[:32]: [point.checkpoint for point in each.points] for each in held} == {
+            JOB: ["chk-2", "chk-1"],
+            FIXED: ["chk-1"],
+        }
 
 
 class TestASavepointOfAnotherJob:

@@ -95,7 +95,7 @@ def make_plan(
         return _nothing_newer(savepoint, source_state, replica, state)
     repaired = _repaired(source_state, replica, state)
     if repaired is None:
-        refuse_to_go_back(state.committed, source_state, replica)
+        refuse_to_go_back(state, source_state, replica)
         refuse_same_number(state, source_state, replica)
     refuse_outside(state.committed, replica)
     committed = [each.as_committed(state.records[each.name].completed) for each in state.committed]
