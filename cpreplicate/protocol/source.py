@@ -221,9 +221,11 @@ def _refuse_ambiguous(job_root: str, found: _Newest, allow_older: bool) -> None:
     highest, last = found.highest[0], found.last[0]
     if last != highest and not allow_older:
         raise Refused(
-            f"{job_root}: {last} was completed after {highest}. Either the job was started"
-            " from scratch, or the directory was copied. Nothing was done. Give --allow-older to"
-            f" follow {last}, or name one of the checkpoints"
+            f"{job_root}: {last} was completed after {highest}. Nothing was done. If the directory"
+            f" was copied, which dates the checkpoints anew, name {uri.join(job_root, highest)} as"
+            " SOURCE. If the job was started from scratch, `cpreplicate sync --allow-older` of this"
+            f" job follows {last}, and withdraws from the replica those with higher numbers. Move"
+            " these out of the directory, too, for a fleet or a service that replicates it"
         )
 
 

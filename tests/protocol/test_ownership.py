@@ -6,9 +6,11 @@ Whoever else writes in a directory is respected.
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -568,6 +570,14 @@ class TestTheNewestCheckpoint:
 
     def test_is_ambiguous_if_a_lower_number_was_completed_later(self, restarted):
         refused(restarted, "chk-2 was completed after chk-8.*--allow-older")
+
+    def test_of_a_directory_that_was_copied_is_the_one_that_the_message_names(self, restarted):
+        with pytest.raises(Refused) as error:
+            sync(restarted)
+        (place,) = re.findall("copied, .*, name (\\S+) as SOURCE", str(error.value))
+        named = replace(request(restarted), source=place)
+        run_sync(named, lambda _line: None)
+        assert [each.name for each in (restarted / "dcB" / JOB).glob("chk-*")] == ["chk-8"]
 
     def test_is_the_one_completed_last_if_allowed(self, restarted):
         report = sync(restarted, allow_older=True)
