@@ -309,7 +309,7 @@ def test_a_recorded_failure_stays_when_another_checkpoint_passes_until_it_is_gon
 def test_a_verification_that_clears_no_recorded_damage_names_what_does(tmp_path):
     replica = synced(tmp_path, {1: FILES})
     was_found_damaged(replica)
-    lines = []
+    lines: list[str] = []
     verified(replica, NOTHING, notify=lines.append)
     (line,) = lines
     assert "the recorded damage of chk-1 stays recorded" in line
