@@ -47,32 +47,45 @@ def refuse_to_go_back(
     behind: Behind,
     name: str,
     replica: Replica,
+    held: str | None,
     source: Side | None,
     clusters: Sequence[FlinkRest] = (),
 ) -> None:
     """Raise `Refused` if a job may have gone further, with the savepoint that is known.
 
-    That is the one which one of the JobManagers `clusters` names, else one that can be seen.
+    That is the one which one of the JobManagers `clusters` names, else one that can be seen. The
+    replica's checkpoint `name` may be that savepoint already: `held` is the one that it is.
     """
     if not behind.is_ended:
         return
     completed = json_files.clock(behind.own.completed if behind.own.is_dated else None)
+    advice = _advice(str(behind.source), replica, held, source, clusters)
     raise Refused(
         f"{replica.root}: {behind.source} holds no checkpoint any more. Its job has ended, or was"
         " stopped with a savepoint: Flink deletes its checkpoints then. To start it from"
         f" {name}, completed {completed}, may take it back. Nothing was changed."
-        f" {_advice(str(behind.source), replica, source, clusters)} If {name} is what you want,"
+        f" {advice} If {name} is what you want,"
         " give --go-back: what the job did since then is done again"
     )
 
 
 def _advice(
-    job_root: str, replica: Replica, source: Side | None, clusters: Sequence[FlinkRest]
+    job_root: str,
+    replica: Replica,
+    held: str | None,
+    source: Side | None,
+    clusters: Sequence[FlinkRest],
 ) -> str:
     id_ = uri.name(job_root)
     found = _reported(id_, clusters)
     if found is None and source is not None:
         found = newest_savepoint(job_root, impatient(source))
+    if held is not None and found is not None and uri.name(found.path) == uri.name(held):
+        return (
+            f"That is its savepoint {held} already. Flink did not record in it that it ended the"
+            " job, as Flink before 1.17 never does: if the job did nothing after it, nothing is"
+            " done again."
+        )
     place = shlex.quote("SAVEPOINT" if found is None else found.path)
     root, word = shlex.quote(uri.parent(replica.root)), shlex.quote(word_of(replica.root))
     command = f"run `cpreplicate sync {place} {root} --job {word}`, and promote again."

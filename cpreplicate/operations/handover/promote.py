@@ -155,7 +155,7 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
                 found, behind=_as_it_ended(found.behind, found.checkpoint, replica, state)
             )
         if state is not None:
-            _refuse_to_go_back(found, replica, request)
+            _refuse_to_go_back(found, replica, state, request)
             _refuse_lagging(found, request.max_lag)
         if request.with_files:
             part_files.refuse_missing(replica, found.checkpoint, request.not_read)
@@ -172,9 +172,13 @@ def _as_it_ended(behind: Behind, name: str, replica: Replica, state: State) -> B
     return replace(behind, is_ended=may_have_gone_further(behind, name, replica, state))
 
 
-def _refuse_to_go_back(found: Promotion, replica: Replica, request: PromoteRequest) -> None:
+def _refuse_to_go_back(
+    found: Promotion, replica: Replica, state: State, request: PromoteRequest
+) -> None:
     if found.behind is not None and not request.is_chosen:
-        refuse_to_go_back(found.behind, found.checkpoint, replica, request.source, request.clusters)
+        name = found.checkpoint
+        held = state.records[name].savepoint if name in state.records else None
+        refuse_to_go_back(found.behind, name, replica, held, request.source, request.clusters)
 
 
 def _found(

@@ -105,6 +105,20 @@ def test_after_a_savepoint_that_did_not_stop_it_the_job_may_have_gone_further(tm
         promote(job.request, silent)
 
 
+def test_a_savepoint_that_is_synced_already_is_not_advised_again(tmp_path):
+    """Flink before 1.17 never records that a savepoint ended its job."""
+    job = Stopped(tmp_path, action=b"NONE")
+    job.sync(job.savepoint)
+    with pytest.raises(Refused) as refused:
+        promote(job.request, silent)
+    assert f"That is its savepoint file:{job.savepoint} already" in str(refused.value)
+    assert "cpreplicate sync" not in str(refused.value)
+    assert "give --go-back" in str(refused.value)
+    (failed,) = promote_all(candidates(job.of_all), job.of_all, silent).jobs
+    assert "That is its savepoint" in str(failed.error)
+    assert promote(replace(job.request, allow_older=True), silent).checkpoint == "chk-3"
+
+
 def test_a_sync_of_its_directory_names_the_savepoint(tmp_path):
     job = Stopped(tmp_path)
     with pytest.raises(NotThere, match=f"file:{job.root} --job {job.job.name}`"):
