@@ -103,8 +103,9 @@ def reason_against(replica: Replica, checkpoint: str | None) -> str | None:
         return None
     return (
         f"{replica.root} is sealed {describe(replica)}, not for {checkpoint}: a job may run from"
-        f" {sealed}. Nothing was done. If none does, run `cpreplicate unseal"
-        f" {shlex.quote(replica.root)} --no-job-uses-it`, and promote {checkpoint} then"
+        f" {sealed}. Nothing was done. If none does, stop what syncs into the replica, which may"
+        f" withdraw {checkpoint}. Then run `cpreplicate unseal {shlex.quote(replica.root)}"
+        f" --no-job-uses-it`, and promote {checkpoint}"
     )
 
 

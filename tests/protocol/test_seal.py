@@ -1,6 +1,7 @@
 """A seal records by whom, when and for which checkpoint, and is respected even if it is damaged."""
 
 import json
+import re
 
 import pytest
 
@@ -64,3 +65,10 @@ def test_the_refusal_names_the_command_that_removes_the_seal(replica):
         Refused, match=r"Nothing was done\. .*`cpreplicate unseal 'file:.*--job DIR`"
     ):
         seal.refuse_sealed(replica)
+
+
+def test_the_refusal_of_another_point_has_what_would_withdraw_it_stopped_before_the_unseal(replica):
+    seal.seal(replica, "chk-7")
+    reason = seal.reason_against(replica, "chk-6")
+    assert reason is not None
+    assert re.search("stop what syncs .* withdraw chk-6.* unseal .* promote chk-6$", reason)
