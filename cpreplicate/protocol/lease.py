@@ -309,8 +309,13 @@ class Lease:
         return json_files.parse(json_files.read(self._storage, self._uri))
 
     def _is_own(self) -> bool:
-        is_known = self._loss is None and self._is_just_checked(self.counts)
-        return is_known or _token_of(self._holder()) == self._secret
+        """Return whether the lease is that of this run still.
+
+        What a heartbeat found is newer than an answer that was asked ahead.
+        """
+        if self._loss is not None:
+            return False
+        return self._is_just_checked(self.counts) or _token_of(self._holder()) == self._secret
 
     def _take_over_stale(self) -> bool:
         data = json_files.read(self._storage, self._uri)

@@ -35,6 +35,11 @@ def hold_threads(patch: pytest.MonkeyPatch) -> None:
     _replace_default(patch, journal.JournalWriter.__init__, journal.SECONDS)
 
 
+def hurry_heartbeats(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let heartbeats be so many seconds apart."""
+    _replace_default(patch, vars(lease.acquire)["__wrapped__"], lease.HEARTBEAT, seconds)
+
+
 @contextmanager
 def untimed() -> Iterator[None]:
     """Hold the time while the block runs."""
@@ -43,8 +48,10 @@ def untimed() -> Iterator[None]:
         yield
 
 
-def _replace_default(patch: pytest.MonkeyPatch, function: Any, seconds: float) -> None:
-    """Have a function wait for ever by default, which has so many seconds by default."""
-    defaults = tuple(_NEVER if each == seconds else each for each in function.__defaults__)
-    assert _NEVER in defaults
+def _replace_default(
+    patch: pytest.MonkeyPatch, function: Any, seconds: float, by: float = _NEVER
+) -> None:
+    """Have a function wait for other seconds by default than it does: for ever, or as given."""
+    defaults = tuple(by if each == seconds else each for each in function.__defaults__)
+    assert by in defaults
     patch.setattr(function, "__defaults__", defaults)

@@ -37,7 +37,7 @@ from tests.support.far import (
 from tests.support.faults import Faulty
 from tests.support.jobs import JOB, put_checkpoint
 from tests.support.registry import serving
-from tests.support.untimed import hold_time
+from tests.support.untimed import hold_threads, hold_time, hurry_heartbeats
 from tests.support.waiting import PATIENCE, wait_until
 
 REPLICA = f"{TARGET}/{JOB}"
@@ -304,8 +304,15 @@ def test_an_answer_that_is_slow_outlasts_the_put_amid_which_it_was_asked(
     assert not (tmp_path / "b/target" / JOB / "chk-1").exists()
 
 
+@pytest.mark.parametrize("is_found_by_a_heartbeat", [False, True])
 @pytest.mark.parametrize("fails", ["a copy", "the clean-up"])
-def test_a_run_that_finds_its_lease_lost_leaves_that_of_the_other_run(staged, tmp_path, fails):
+def test_a_run_that_finds_its_lease_lost_leaves_that_of_the_other_run(
+    staged, tmp_path, fails, is_found_by_a_heartbeat, monkeypatch
+):
+    if is_found_by_a_heartbeat:
+        hurry_heartbeats(monkeypatch, 0.01)
+    else:
+        hold_threads(monkeypatch)
     shutil.copytree(staged, tmp_path, dirs_exist_ok=True)
     far, held = FarHdfs(tmp_path), tmp_path / "b/target" / JOB / ".cpreplicate/lease"
     place = {"a copy": f"{REPLICA}/shared/new", "the clean-up": f"{OWN}/.cpreplicate-tmp-withdrawn"}
@@ -313,6 +320,8 @@ def test_a_run_that_finds_its_lease_lost_leaves_that_of_the_other_run(staged, tm
     def hook(name: str, uri: str) -> None:
         if name == "rename2" and uri.startswith(place[fails]):
             held.write_text(json.dumps({**json.loads(held.read_text()), "token": "another"}))
+            if is_found_by_a_heartbeat:
+                wait_until(lambda: "lease" not in {each.name for each in threading.enumerate()})
             raise OSError(errno.EIO, "fails", uri)
 
     far.hook = hook
