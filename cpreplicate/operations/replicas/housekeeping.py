@@ -205,12 +205,11 @@ class Housekeeper:
         self._counts = self._counts._replace(**added)
 
     def _sweep(self, each: Followed) -> list[str] | None:
-        """Sweep a replica that is due, in slices between which a sync may have the lease.
+        """Sweep a replica, in slices between which a sync may have the lease.
 
-        Return the warnings.
-
-        Not one that is behind: its next sync resumes from what failed ones left. Without a cap of
-        the job's own nothing is refused: nobody is there to allow more.
+        Return the warnings, or None if it was not due, or is behind: its next sync resumes from
+        what failed ones left. Without a cap of the job's own nothing is refused: nobody is there to
+        allow more.
         """
         side = each.request.sides.target
         if not each.is_in_step or not self._is_due(Replica(each.replica, side)):
@@ -241,7 +240,7 @@ class Housekeeper:
             return True
         return orphans.has_traces(replica, self._clock.now() - SweepRequest.min_age)
 
-    def _forget_below(self, root: str) -> None:
+    def _forget_below(self, root: str) -> Sequence[str]:
         request = ForgetRequest(
             ended=True,
             older_than=self._settings.forget_ended,
@@ -262,12 +261,14 @@ class Housekeeper:
                 stays = f"{chosen.replica} is older than --forget-ended, and stays: {chosen.why}"
                 self._report(("keep", chosen.replica), stays, self._notify)
         self._counts = self._counts._replace(kept=kept)
+        return ()
 
-    def _forget(self, chosen: Candidate, request: ForgetRequest) -> None:
+    def _forget(self, chosen: Candidate, request: ForgetRequest) -> Sequence[str]:
         forget.forget(chosen, request, silent)
         self._service.forgot(chosen.replica)
         self._add(forgotten=1)
         self._notify(f"{chosen.replica} was removed: {chosen.why}")
+        return ()
 
     def _is_left(self, fed: Collection[str], row: ReplicaStatus) -> bool:
         """Return whether a replica is no concern of the policy: it would be copied again."""

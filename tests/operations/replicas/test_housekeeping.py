@@ -307,6 +307,23 @@ def test_one_refusal_is_reported_once_and_counted_and_the_others_go(roots, tmp_p
     assert "theirs (not recorded as written by cpreplicate)" in warning
 
 
+def test_a_root_that_fails_again_after_a_good_round_is_reported_again(roots, tmp_path):
+    failing: list[bool] = []
+
+    def fault(verb, uri):
+        is_it = failing and verb == "list" and uri == f"file:{roots.targets}"
+        return OSError(errno.EINVAL, "does not list", uri) if is_it else None
+
+    with (
+        kept(tmp_path, forget_ended=36500 * DAY) as found,
+        serving("file", Faulty(LocalStorage(), fault)),
+    ):
+        for fails in (True, True, False, True):
+            failing[:] = [fails] if fails else []
+            found.round()
+    assert len(found.warnings) == 2
+
+
 def test_a_removal_that_failed_half_way_goes_on_in_the_next_round(roots, tmp_path):
     first = roots.targets / FIRST
 
