@@ -228,7 +228,7 @@ def _relocate(change: Change, names: Sequence[str] | None, request: RelocateRequ
         request.root or replica.root,
         tuple(sorted(moved)),
         tuple(_relocated(checkpoint, checkpoint.name in changed) for checkpoint in work),
-        left + _warnings(work, replica) + unpacked.warnings,
+        left + _warnings(work, replica, request) + unpacked.warnings,
         unpacked,
     )
 
@@ -261,12 +261,8 @@ def _rewrite_all(work: Sequence[_Work], replica: HeldReplica, is_left: bool) -> 
     return [checkpoint.name for checkpoint in changed]
 
 
-def _warnings(work: Sequence[_Work], replica: Replica) -> tuple[str, ...]:
-    elsewhere = [
-        f"the paths are those below {root}: a sync or a promotion of {replica.root} refuses them."
-        f" Once a job was started from {root}, leave the replica alone: its files are the job's"
-        for root in {checkpoint.root for checkpoint in work} - {replica.root}
-    ]
+def _warnings(work: Sequence[_Work], replica: Replica, request: RelocateRequest) -> tuple[str, ...]:
+    is_elsewhere = request.root is not None and request.root != replica.root
     found = (
         warning
         for checkpoint in work
@@ -274,7 +270,15 @@ def _warnings(work: Sequence[_Work], replica: Replica) -> tuple[str, ...]:
             checkpoint.file.metadata, checkpoint.spelling, checkpoint.has_packs
         )
     )
-    return tuple(dict.fromkeys([*elsewhere, *found]))
+    of_root = [_of_another_root(replica.root, str(request.root))] if is_elsewhere else []
+    return (*of_root, *dict.fromkeys(found))
+
+
+def _of_another_root(replica_root: str, root: str) -> str:
+    return (
+        f"the paths are those below {root}: a sync or a promotion of {replica_root} refuses them."
+        f" Once a job was started from {root}, leave the replica alone: its files are the job's"
+    )
 
 
 def _is_spelled(replica: Replica, work: _Work) -> bool:
@@ -416,7 +420,7 @@ def _former_roots(
     hint = (
         f"{request.moved_from} is not where it was moved from, or files are lost"
         if request.moved_from
-        else "Give the root that it was moved from with --moved-from"
+        else "Give the root that it was moved from with --moved-from, unless files of it are lost"
     )
     raise _Incomplete(
         f"{replica.uri_of(name)} references {counted(len(elsewhere), 'file')} elsewhere, such as"
@@ -451,12 +455,12 @@ def _refuse_incomplete(files: Closure, layout: ReplicaLayout, replica: Replica, 
     extents = {layout.place(path): file.extent for path, file in files.files.items()}
     refuse_links(uri.directories(extents), replica)
     present = replica.present(uri.directories(extents))
-    wanting = [path for path, extent in extents.items() if present.get(path, -1) < extent]
-    if wanting:
+    lacking = [path for path, extent in extents.items() if present.get(path, -1) < extent]
+    if lacking:
         raise _Incomplete(
-            f"{replica.uri_of(name)} lacks {counted(len(wanting), 'file')}, or"
-            f" {plural(len(wanting), 'it is', 'they are')} too short. It was left as it is. Sync"
-            f" the checkpoint again. {they_are(wanting)}"
+            f"{replica.uri_of(name)} lacks {counted(len(lacking), 'file')}, or"
+            f" {plural(len(lacking), 'it is', 'they are')} too short. It was left as it is. Sync"
+            f" the checkpoint again. {they_are(lacking)}"
         )
 
 
