@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from cpreplicate.errors import (
 from cpreplicate.operations.sync.diff import check, diff
 from cpreplicate.operations.sync.report import Report
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.source.state import read_source
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.operations.verify.verify import ALL, Sample, verify
 from cpreplicate.protocol import lease, manifest, publication
@@ -50,7 +52,8 @@ from tests.support.encoder import (
     encode,
 )
 from tests.support.faults import Faulty
-from tests.support.jobs import JOB, write_checkpoint
+from tests.support.jobs import JOB, metadata_of, write_checkpoint
+from tests.support.memory import MemoryStorage
 from tests.support.registry import serving
 from tests.support.replicas import FILES, NEXT, recorded, synced
 from tests.support.tracing import Tracing
@@ -434,6 +437,19 @@ def test_a_metadata_that_is_not_understood_raises_an_error_with_its_path(pair):
     metadata.write_bytes(metadata.read_bytes()[:100])
     with pytest.raises(MetadataError, match=str(metadata)):
         pair.sync(number)
+
+
+@pytest.mark.parametrize(
+    ("file", "is_allowed"), [("hdfs:/earlier/file", True), ("hdfs://b/theirs/file", False)]
+)
+def test_a_source_without_the_name_of_its_cluster_allows_no_file_of_another_one(file, is_allowed):
+    side = Side((("", (("fs.defaultFS", "hdfs://a"),)),))
+    refusal = nullcontext() if is_allowed else pytest.raises(Refused, match="--source-root")
+    with serving("hdfs", MemoryStorage()):
+        place = f"hdfs:/own/{JOB}/chk-1/_metadata"
+        side.storage(place).put(place, lambda: [metadata_of(1, {file: 10})])
+        with refusal:
+            read_source(SyncRequest(f"hdfs:/own/{JOB}", "hdfs://c/replicas", sides=Sides(side)))
 
 
 def test_files_outside_the_source_roots_are_refused(pair):
