@@ -52,9 +52,9 @@ class Point:
     not recorded. `files` and `bytes` are what a restore reads: packed files count by themselves.
     `added_bytes` are those that no other checkpoint of the replica references. `verified` is when
     `verify --record` examined just this `_metadata` last, and `is_restorable` what it found. Both
-    are None if another checkpoint was examined since, or none.
-    A failure stays until it is cleared. `positions` are None unless they were asked for.
-    `savepoint` is the URI of the savepoint that it is, None of a checkpoint.
+    are None if another checkpoint was examined since, or none. A failure stays until it is cleared.
+    `positions` are None unless they were asked for. `savepoint` is the URI of the savepoint that it
+    is, None of a checkpoint.
     """
 
     checkpoint: str

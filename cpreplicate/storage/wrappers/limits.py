@@ -101,9 +101,7 @@ class RateLimiter:
         self._clock = clock
         self._free: dict[str, float] = {}
         self._debt = 0.0  # bytes of a large piece that were used and not reserved yet
-        self._paid = (
-            -math.inf
-        )  # the instant until when no further part of a large piece is reserved
+        self._paid = -math.inf  # until then no further part of a large piece is reserved
         self._lock = threading.Lock()
 
     def reserve(self, what: str, amount: float) -> Turn:
