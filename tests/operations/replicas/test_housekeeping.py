@@ -308,10 +308,10 @@ def test_one_refusal_is_reported_once_and_counted_and_the_others_go(roots, tmp_p
 
 
 def test_a_root_that_fails_again_after_a_good_round_is_reported_again(roots, tmp_path):
-    failing: list[bool] = []
+    failing = {"is": True}
 
     def fault(verb, uri):
-        is_it = failing and verb == "list" and uri == f"file:{roots.targets}"
+        is_it = failing["is"] and verb == "list" and uri == f"file:{roots.targets}"
         return OSError(errno.EINVAL, "does not list", uri) if is_it else None
 
     with (
@@ -319,7 +319,7 @@ def test_a_root_that_fails_again_after_a_good_round_is_reported_again(roots, tmp
         serving("file", Faulty(LocalStorage(), fault)),
     ):
         for fails in (True, True, False, True):
-            failing[:] = [fails] if fails else []
+            failing["is"] = fails
             found.round()
     assert len(found.warnings) == 2
 
