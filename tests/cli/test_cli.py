@@ -270,6 +270,12 @@ def test_an_invalid_option_of_a_runner_is_refused_before_anything_is_done(cli, w
     assert not (cli.directory / "dcB").exists()
 
 
+def test_verify_of_all_checkpoints_takes_no_name_of_one(cli):
+    done = cli("verify", "dcB", "--all", "--checkpoint", "chk-1")
+    assert done.returncode == 2
+    assert "--checkpoint does not go with --all" in done.stderr
+
+
 def test_a_value_of_the_environment_is_refused_with_the_name_of_its_variable(cli, monkeypatch):
     monkeypatch.setenv("CPREPLICATE_SYNC_KEEP", "3h")
     for command in ("sync", "diff"):

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from click.core import ParameterSource
 
 from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.files import config
@@ -23,7 +22,7 @@ from cpreplicate.cli.files.toml_options import (
     spelled,
 )
 from cpreplicate.cli.options import options, service_options
-from cpreplicate.cli.options.option import OptionParameter, files, given
+from cpreplicate.cli.options.option import OptionParameter, files, given, is_on_command_line
 from cpreplicate.cli.running import exit_codes, services, signals
 from cpreplicate.cli.running.metrics_file import fleet_metrics
 from cpreplicate.cli.running.report_file import page_writer
@@ -106,7 +105,7 @@ def fleet(
     # what the command line gives for all jobs: a default, and a value that wins
     defaults = {"lock_wait": lock_wait}
     given = {"allow_older": allow_older, "keep_less": keep_less}
-    forced = {name: True for name, is_given in given.items() if is_given}
+    forced = {name: True for name, is_on_command_line in given.items() if is_on_command_line}
     refuse_without_spark(values["spread"], execution_of(values))
     if every is not None:
         if dry_run or metrics_file is not None or values["report_file"] is not None:
@@ -134,12 +133,7 @@ def fleet(
 
 def _refuse_of_service(values: Mapping[str, Any]) -> None:
     """Raise `click.UsageError` for options of a service. Those of a file may be for another run."""
-    context = click.get_current_context()
-    given = {
-        option.name
-        for option in service_options.SERVICE
-        if context.get_parameter_source(option.field) is ParameterSource.COMMANDLINE
-    }
+    given = {option.name for option in service_options.SERVICE if is_on_command_line(option.field)}
     asked = {name for name in ("metrics", "heartbeat") if values[name] is not None}
     if needing := sorted(asked | given - {"metrics", "shard"}):
         names = ", ".join(f"--{name}" for name in needing)

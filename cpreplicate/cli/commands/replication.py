@@ -14,7 +14,7 @@ import click
 from cpreplicate.cli.files.config import VARIABLE, load_config
 from cpreplicate.cli.options import options, service_options, upkeep_options
 from cpreplicate.cli.options.kinds import absolute
-from cpreplicate.cli.options.option import files, location
+from cpreplicate.cli.options.option import files, is_on_command_line, location
 from cpreplicate.cli.running import exit_codes, groups, services
 from cpreplicate.cli.running.metrics_file import sync_metrics, verify_metrics
 from cpreplicate.cli.running.report_file import WritePage, page_writer
@@ -285,6 +285,7 @@ def watch(
         raise click.UsageError("--processes shares many jobs: it needs --flink or --jobs-under")
     if not follow.finds_jobs and values["forget_ended"] is not None:
         raise click.UsageError("--forget-ended is of many jobs: it needs --flink or --jobs-under")
+    _refuse_without_effect(follow)
     one = None if follow.finds_jobs else OneJob(request, wait_for_source, notify)
     if one is None:
         follow.refuse_no_jobs(request)
@@ -302,6 +303,14 @@ def watch(
         one=one,
         lists_sources=not follow.asks_flink,
     )
+
+
+def _refuse_without_effect(follow: services.FollowOptions) -> None:
+    """Raise `click.UsageError` for options that have no effect on the jobs that are followed."""
+    if follow.finds_jobs and is_on_command_line("wait_for_source"):
+        raise click.UsageError("--wait-for-source is of one job: it needs a SOURCE")
+    if follow.jobs_under is None and is_on_command_line("retire_after"):
+        raise click.UsageError("--retire-after is of directories of jobs: it needs --jobs-under")
 
 
 def _source_and_target(places: tuple[str, ...], follow: services.FollowOptions) -> dict[str, str]:
@@ -371,6 +380,8 @@ def verify(
     notify = start_narration(values)
     sample = sample_of(values)
     side = target_side(values)
+    if every and is_on_command_line("checkpoint"):
+        raise click.UsageError("--checkpoint does not go with --all")
     replica = selected(replica, job, side)
     with verify_metrics(metrics_file, replica) as measure:
         names = operation.committed(replica, side) if every else (checkpoint or (None,))

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from cpreplicate.cli.options.kinds import FLAG, LOCATION, TEXT, Kind
 
@@ -48,6 +49,15 @@ class Option:
     def variable(self, command: str) -> str:
         """Return the environment variable that sets the option of a command."""
         return f"{PREFIX}_{command}_{self.name}".upper().replace("-", "_")
+
+
+def is_on_command_line(field: str) -> bool:
+    """Return whether the command line has the option of this field.
+
+    One of a file of options may be for another run of the command.
+    """
+    context = click.get_current_context()
+    return context.get_parameter_source(field) is ParameterSource.COMMANDLINE
 
 
 basic = partial(Option, "Basics")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from cpreplicate.cli.options.option import is_on_command_line
 from cpreplicate.cli.running import failures, signals
 from cpreplicate.cli.running.requests import build
 from cpreplicate.cli.running.results import show_one_of_many
@@ -248,6 +249,8 @@ def run_service(
     from cpreplicate.storage.waiting.side_call import in_pool
 
     options = build(ServiceOptions, values)
+    if options.metrics is None and is_on_command_line("metrics_detail"):
+        raise click.UsageError("--metrics-detail needs --metrics HOST:PORT")
     # a failure does not end the service: without narration it would pass unnoticed
     report = write_warning if values["quiet"] else narrate_failure
 

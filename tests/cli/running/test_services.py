@@ -383,6 +383,9 @@ def test_a_jobmanager_that_drips_and_a_file_of_garbage_hold_up_no_job(tmp_path):
             ["watch", "--flink", "http://h", "--all-jobs", "--header", "a b: c", "dcB"],
             "--header: expected NAME:VALUE",
         ),
+        (["watch", "dcA", "dcB", "--retire-after", "7d"], "it needs --jobs-under"),
+        (["watch", "--jobs-under", "dcA", "dcB", "--wait-for-source"], "it needs a SOURCE"),
+        (["watch", "dcA", "dcB", "--metrics-detail"], "--metrics-detail needs --metrics"),
         (["fleet", "--metrics", "0", "fleet.toml"], "--metrics: of a service, which needs --every"),
         (
             ["fleet", "--slots", "3", "--grace", "9s", "fleet.toml"],
