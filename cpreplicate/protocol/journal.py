@@ -9,6 +9,11 @@ with length and CRC32C. If the run dies, the next one resumes from them. A file 
 that the checkpoint needs is listed in part 0 as not `written`: so that is recorded at every
 instant, also while the manifest still is that of the `_metadata` that is replaced. The journal is
 removed once the manifest of the commit lists these files, and the other files are deleted.
+
+Executors of a run that died may write late: after the next run has removed what they left, and
+committed. So a run that takes the journal of a dead one over records in `.cpreplicate/late.json`
+in which directories they may. Each sync that changes something looks there, too, until the first
+one that is a day later. Nobody else needs that record: one that is damaged counts as none.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.ledger import Member, MemberTable
@@ -32,6 +37,11 @@ from cpreplicate.storage.base import room_of
 from cpreplicate.storage.reading import Reading
 
 PREFIX = "copied-"
+LATE = "late.json"
+_LATE_FORMAT = 1
+_LATE_SECONDS = 86_400.0  # what is written later is left to a sweep
+_LATE_RUNS = 8  # recorded at most: the newest
+_LATE_DIRECTORIES = 20  # recorded at most of a run: there are `shared`, `packed`, and few others
 SECONDS = 30.0  # at most, between two parts
 FILES = 2_000  # about, in a part
 _ROW = 24  # bytes at most that a row takes beside its path: length, CRC32C, and some of a member
@@ -94,6 +104,26 @@ class Journal(NamedTuple):
     def paths(self) -> frozenset[str]:
         """The paths of all files and packs that it lists."""
         return self.planned.union(copied.pack or path for path, copied in self.copied.items())
+
+
+class LateRun(NamedTuple):
+    """A run that died, and the directories in which its executors may still write.
+
+    `found` is when another run took its journal over, in seconds since the epoch.
+    """
+
+    run: str
+    directories: tuple[str, ...]
+    found: float
+
+    @property
+    def packs(self) -> str | None:
+        """What the paths of its packs begin with, None if it wrote none."""
+        return f"{PACKED}/{self.run}" if PACKED in self.directories else None
+
+    def is_over(self, now: float) -> bool:
+        """Return whether a sync that looks there now is the last one to do so."""
+        return not abs(now - self.found) < _LATE_SECONDS
 
 
 class JournalWriter:
@@ -251,6 +281,11 @@ def names(own: Iterable[str]) -> list[str]:
     return sorted(name for name in own if name.startswith(PREFIX))
 
 
+def run_of(name: str) -> str:
+    """Return what the names of all parts of the same run have, and the paths of its packs."""
+    return name.removeprefix(PREFIX).rpartition("-")[0]
+
+
 def read(storage: Reading, replica: str, name: str) -> Journal:
     """Return a part of a journal: an empty one if it does not exist or is damaged.
 
@@ -272,6 +307,50 @@ def read(storage: Reading, replica: str, name: str) -> Journal:
         if row.length is not None and row.crc32c is not None
     }
     return Journal(name, frozenset(row.path for row in rows if row.length is None), copied)
+
+
+def late_runs(dead: Iterable[Journal]) -> list[LateRun]:
+    """Return the runs of which these are journals, as found now."""
+    planned: dict[str, set[str]] = {}
+    for part in dead:
+        planned.setdefault(run_of(part.name), set()).update(uri.directories(part.paths))
+    now = json_files.now()
+    return [
+        LateRun(run, tuple(sorted(directories)[:_LATE_DIRECTORIES]), now)
+        for run, directories in planned.items()
+    ]
+
+
+def read_late(storage: Reading, replica: str) -> tuple[LateRun, ...]:
+    """Return the runs that are recorded as ones that may write late, none if that is damaged."""
+    try:
+        fields = json_files.parse(json_files.read(storage, uri.join(replica, f"{OWN}/{LATE}")))
+        if not fields or fields["format"] != _LATE_FORMAT:
+            return ()
+        return tuple(map(_late_run, fields["runs"][:_LATE_RUNS]))
+    except (IsADirectoryError, LookupError, TypeError, ValueError):
+        return ()
+
+
+def _late_run(fields: Mapping[str, Any]) -> LateRun:
+    """Return a run that is recorded. Raises if it is not as it was written."""
+    run, directories = fields["run"], tuple(fields["directories"][:_LATE_DIRECTORIES])
+    paths = [f"{directory}/x" for directory in directories]
+    if not are_replica_paths(texts([*paths, f"{PACKED}/{run}-x"])).all():
+        raise ValueError(fields)
+    return LateRun(run, directories, float(fields["found"]))
+
+
+def write_late(storage: Storage, replica: str, runs: Sequence[LateRun]) -> None:
+    """Record that executors of these runs may write late; of many runs, of the newest."""
+    place = uri.join(replica, f"{OWN}/{LATE}")
+    if not runs:
+        storage.delete(place)
+        return
+    newest = sorted(runs, key=lambda each: each.found)[-_LATE_RUNS:]
+    fields = {"format": _LATE_FORMAT, "runs": [each._asdict() for each in newest]}
+    content = json_files.encoded(fields)
+    storage.put(place, lambda: [content])
 
 
 def _rows(data: bytes, place: str) -> list[_Row]:

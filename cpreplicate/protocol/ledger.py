@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cpreplicate.core import uri
 from cpreplicate.core.lazy import lazy
 from cpreplicate.core.ledger import (
     LedgerEntry,
@@ -38,6 +39,7 @@ from cpreplicate.protocol.manifest import Manifest, ManifestTable
 from cpreplicate.protocol.point_summary import Recorded
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
+from cpreplicate.storage.statuses import FileStatus
 
 
 class Ledger:
@@ -50,6 +52,8 @@ class Ledger:
 
     def __init__(self, replica: Replica, state: State) -> None:
         self.journals: list[Journal] = []
+        has_late = journal.LATE in state.own
+        self.late = journal.read_late(replica.storage, replica.root) if has_late else ()
         self.manifests: dict[str, Manifest] = {}
         recorded = list(self._read(replica, state))
         self._recorded = [each.files for each in recorded]
@@ -229,7 +233,7 @@ class Ledger:
         """
         files = self._written_files()
         packs = chosen(files, begin_with(files, f"{PACKED}/")).to_pylist()
-        planned = self._planned().union(map(stem_of, packs))
+        planned = self._planned().union(map(stem_of, packs), self.late_packs)
         return _Written(self.files, planned)
 
     def are_proven(self, files: Lengths) -> Numbers:
@@ -279,6 +283,23 @@ class Ledger:
     def _planned(self) -> frozenset[str]:
         return frozenset().union(*(part.paths for part in self.journals))
 
+    @property
+    def late_packs(self) -> set[str]:
+        """What the paths of packs begin with that executors of runs that died may write late."""
+        return {each.packs for each in self.late if each.packs is not None}
+
+    @property
+    def directories(self) -> set[str]:
+        """The directories in which runs that died, or their executors, may have left files."""
+        late = (each.directories for each in self.late)
+        return uri.directories(self._planned()).union(*late)
+
+    def of_dead_runs(self) -> list[Journal]:
+        """Return the journals of runs that died, not of those that put deletes off."""
+        newest = self._state.committed[0].name if self._state.committed else None
+        names = unfinished(self._state.own, newest)
+        return [part for part in self.journals if part.name in names]
+
 
 @dataclass(frozen=True)
 class _Written(Container[str]):
@@ -304,6 +325,19 @@ class Examined:
     def ledger(self) -> Ledger:
         """What manifests and journals record, read when it is first asked for."""
         return Ledger(self.replica, self.state)
+
+
+def unfinished(own: Mapping[str, FileStatus], newest: str | None) -> list[str]:
+    """Return the parts of journals that runs which died left: a run that completes removes its own.
+
+    Those of a run of which none is later than the manifest of the `newest` checkpoint were left by
+    a run that completed, or that a later one made up for. They name files that are kept for others.
+    """
+    listed = own.get(f"{newest}{manifest.SUFFIX}")
+    completed = listed.modified if listed is not None else 0.0
+    parts = journal.names(own)
+    dead = {journal.run_of(name) for name in parts if own[name].modified > completed}
+    return [name for name in parts if journal.run_of(name) in dead]
 
 
 def lone_manifests(state: State) -> list[str]:

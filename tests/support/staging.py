@@ -53,7 +53,7 @@ UNFINISHED = re.compile(rf"/{re.escape(TEMPORARY)}[^/]*$|/\.cpreplicate/lease")
 LEFTOVER = re.compile(
     rf"(.*/)?{re.escape(TEMPORARY)}[^/]*"  # a file that was not whole
     r"|(shared|taskowned|foreign|packed|chk-\d+)/.*(?<!/_metadata)"  # an orphan
-    r"|\.cpreplicate/(lease.*|chk-\d+\.(parquet|json)|copied-.*)"
+    r"|\.cpreplicate/(lease.*|chk-\d+\.(parquet|json)|copied-.*|late\.json)"
 )
 
 

@@ -17,9 +17,16 @@ from cpreplicate.core.packs import is_written
 from cpreplicate.core.path_columns import without
 from cpreplicate.core.sizes import counted, plural
 from cpreplicate.errors import Refused, described
-from cpreplicate.protocol import lease_safety, publication, uploads
+from cpreplicate.protocol import json_files, lease_safety, publication, uploads
 from cpreplicate.protocol.held import HeldReplica
-from cpreplicate.protocol.journal import JournalRow, JournalWriter
+from cpreplicate.protocol.journal import (
+    Journal,
+    JournalRow,
+    JournalWriter,
+    LateRun,
+    late_runs,
+    write_late,
+)
 from cpreplicate.protocol.lease import Lease, acquire
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.manifest import Manifest
@@ -158,9 +165,32 @@ class Change:
         self.lease.keep_room()  # it is a replica now
         if self.ledger.journals:
             self.abort_uploads()
+        if dead := self.ledger.of_dead_runs():
+            self._record_late(dead)
         self.journal.take_over(self.ledger.journals, self.ledger.copied())
         with self.journal.writing():
             yield
+
+    def _record_late(self, dead: Iterable[Journal]) -> None:
+        """Record where executors of runs that died may still write.
+
+        If that fails, what they write late is left to a sweep: it is no reason to stop.
+        """
+        try:
+            self._write_late([*self.ledger.late, *late_runs(dead)])
+        except OSError as error:
+            self.notify(f"where runs that died may still write is not recorded: {described(error)}")
+
+    def forget_late(self) -> None:
+        """Remove from the record the runs that died a day ago: this sync has looked once more."""
+        late, now = self.ledger.late, json_files.now()
+        going_on = [each for each in late if not each.is_over(now)]
+        if len(going_on) < len(late) and not self.ledger.of_dead_runs():
+            with suppress(OSError):  # the next sync does it
+                self._write_late(going_on)
+
+    def _write_late(self, runs: Sequence[LateRun]) -> None:
+        write_late(self.replica.storage, self.replica.root, runs)
 
     def abort_uploads(self) -> None:
         """Abort the uploads that runs which died left incomplete.

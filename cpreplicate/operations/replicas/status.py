@@ -37,10 +37,11 @@ from cpreplicate.operations.replicas.source_look import (
     recorded_source,
 )
 from cpreplicate.operations.upkeep import orphans
-from cpreplicate.protocol import census, job_record, journal, lease, seal
+from cpreplicate.protocol import census, job_record, lease, seal
 from cpreplicate.protocol.census import Census
 from cpreplicate.protocol.checkpoint_record import RECORD_SUFFIX, Record
 from cpreplicate.protocol.job_record import read_job_record
+from cpreplicate.protocol.ledger import unfinished
 from cpreplicate.protocol.manifest import SUFFIX, Totals, read_totals
 from cpreplicate.protocol.marker import Marker, is_replica, read_marker
 from cpreplicate.protocol.readiness import Held, unready
@@ -400,15 +401,8 @@ def _obstacles(replica: Replica, found: Census, links: Sequence[str]) -> Iterato
 
 
 def _unfinished(own: Mapping[str, FileStatus], newest: str | None) -> float | None:
-    """Return when the last journal was written: a run that completes removes its own.
-
-    One that is not later than the manifest of the newest checkpoint was left by a run that
-    completed, or that a later one made up for. It names files that are kept for others.
-    """
-    manifest = own.get(f"{newest}{SUFFIX}")
-    completed = manifest.modified if manifest is not None else 0.0
-    times = (own[name].modified for name in journal.names(own))
-    return max((time for time in times if time > completed), default=None)
+    """Return when the last part of a journal was written that a run left which died."""
+    return max((own[name].modified for name in unfinished(own, newest)), default=None)
 
 
 def _with_orphans(row: ReplicaStatus, replica: Replica) -> ReplicaStatus:

@@ -113,10 +113,11 @@ def _of_dead_runs(work: Work, members: MemberTable, left: Collection[str]) -> li
 
     No checkpoint needs the files, and they are proven to be cpreplicate's: a record lists each as
     complete with the length that it has, or it is a pack whose name begins as those of such a run.
-    This run holds the lease, so the others are over. An executor that still works for one of them
-    may write such a file again, which is an orphan then. Where there are many points, a service
+    This run holds the lease, so the others are over. What executors of these write later goes
+    with one of the next runs: see `journal`. Where there are many points, a service
     leaves them to its sweeps: what it has put off itself is among them after each of its syncs.
     """
+    left = {*left, *work.change.ledger.late_packs}
     if not left or (work.request.async_deletes and work.change.state.summarised):
         return []
     present = work.replica.present(uri.directories(left))
@@ -145,6 +146,7 @@ def _deleted(
     change, plan = work.change, work.plan
     targets = [*(action.target for action in plan.deletes), *executed.unused_packs]
     change.lease.check(JUST_CHECKED)  # it was before the commit
+    change.forget_late()
     targets += _unneeded(work, abandoned.files)
     of_dead_runs = _of_dead_runs(work, executed.members, left)
     if of_dead_runs:

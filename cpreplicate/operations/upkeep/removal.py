@@ -62,7 +62,7 @@ _WORKED_IN = (orphans.TRASH, BEFORE_RELOCATE, _OF_A_SWITCH)
 # the name of the job is the last to go: it is how the replica is found again
 _NAMED = (
     *(verification_record.NAME, retention_record.NAME, switch_record.NAME, job_record.NAME),
-    point_summary.NAME,
+    *(point_summary.NAME, journal.LATE),
 )
 _OF_CHECKPOINTS = (manifest.SUFFIX, RECORD_SUFFIX, fingerprint_record.SUFFIX)
 _NEEDED = "a checkpoint that another program wrote references it"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from cpreplicate.core import packs, restore, uri
+from cpreplicate.core import packs, restore
 from cpreplicate.core.ledger import NO_MEMBERS, MemberTable
 from cpreplicate.core.memory import return_after
 from cpreplicate.core.packs import PackOptions
@@ -452,9 +452,8 @@ def _directories(source_state: SourceState, gone: Sequence[Committed], ledger: L
     A directory that only checkpoints need which stay is none of these.
     """
     of_gone = (directories(Lengths.of(checkpoint.files).paths) for checkpoint in gone)
-    of_journals = (uri.directories(part.paths) for part in ledger.journals)
     of_packs = {PACKED} if ledger.members else set[str]()
-    return source_state.needed.directories.union(of_packs, *of_gone, *of_journals)
+    return source_state.needed.directories.union(of_packs, ledger.directories, *of_gone)
 
 
 def _is_published(
