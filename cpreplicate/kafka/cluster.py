@@ -21,6 +21,8 @@ from cpreplicate.storage import Transient
 
 _log = logging.getLogger(__name__)
 DEADLINE = 20.0  # seconds for all that a command asks of the cluster
+# Seconds. Given none, librdkafka 2.16 answers with an offset of -1001, or frees a request twice.
+_LEAST_DEADLINE = 1.0
 _PAUSE = 0.2  # seconds before a partition without a leader, or a group, is asked again
 _POLL = 1.0  # seconds; the client does not end a call when it learns that it cannot succeed
 _READING = 5.0  # seconds in which the records that are asked for are read, or left out
@@ -63,6 +65,7 @@ class KafkaCluster:
     """The cluster behind some bootstrap servers.
 
     `properties` are those of librdkafka, such as `sasl.password`. No value of them is in a message.
+    It has `deadline` seconds to answer, and one at least.
     `option` is that which named the servers, for messages. Raises `UsageError` if the client is not
     installed, or does not take a property.
     """
@@ -74,7 +77,8 @@ class KafkaCluster:
         deadline: float = DEADLINE,
         option: str = "--kafka",
     ) -> None:
-        self._servers, self._deadline, self._option = servers, deadline, option
+        self._servers, self._option = servers, option
+        self._deadline = max(deadline, _LEAST_DEADLINE)
         self._error: Any = None
         self._properties = {**properties, "bootstrap.servers": servers}
         self._admin = self._connected(self._properties)

@@ -235,7 +235,10 @@ def ask_listed(replica: Replica) -> None:
 
 
 def _ask(replica: Replica, children: Sequence[FileStatus], own: Container[str]) -> None:
-    """Begin to read what is read of a few checkpoints, beside the listings of their directories."""
+    """Begin to read the marker, and of a few checkpoints, if there are no more, what is read first.
+
+    That is the listing of each directory, and of those with a record what `ask_checkpoint` asks.
+    """
     names = highest_first(child.name for child in children if child.is_directory)
     if MARKER in own:
         ask_marker(replica.side, replica.root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -37,6 +38,15 @@ def test_ranges_are_those_of_the_partitions_that_exist(kafka, cluster):
     }
     assert set(cluster.topics()["ranges"]) == {0, 1, 2}
     assert cluster.ranges([("no-such-topic", 0)]) == {}
+
+
+def test_a_kafka_that_is_given_no_time_has_a_second(kafka):
+    """As with --retry-for 0: the client ends the process, or makes offsets up, if it has none."""
+    kafka.create("no-time", {0: 30})
+    for _ in range(5):
+        at = KafkaCluster(kafka.servers, {}, 0.0)
+        with suppress(Transient):  # a second may be too short for a machine that is busy
+            assert at.ranges([("no-time", 0)]) == {("no-time", 0): Range(0, 30)}
 
 
 def test_partitions_that_have_no_leader_yet_are_asked_again(kafka, cluster):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 import time
@@ -17,12 +18,15 @@ from cpreplicate.core.positions.fingerprints import digest_of
 from cpreplicate.core.positions.ranges import Span
 from cpreplicate.kafka.cluster import KafkaCluster
 from cpreplicate.operations.sync import fingerprints
+from cpreplicate.storage import Side, Transient
 from tests.support.commandline import Ended, run
 from tests.support.copying import copy
+from tests.support.faults import Faulty
 from tests.support.jobs import JOB
 from tests.support.kafka import PASSWORD, Kafka
 from tests.support.kafka_jobs import put_kafka_checkpoint
 from tests.support.kafka_states import Split
+from tests.support.registry import serving
 from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("kafka")
@@ -249,6 +253,20 @@ def test_a_kafka_that_does_not_answer_is_a_warning_and_the_checkpoint_is_committ
     assert (result["fingerprints"]["kept"], result["fingerprints"]["lacking"]) == (0, None)
     assert any("no fingerprint was kept" in each for each in result["warnings"])
     assert not list(site.replica.glob(".cpreplicate/*.fingerprints"))
+
+
+def test_a_write_that_fails_is_no_reason_not_to_ask_the_kafka_again(site, kafka, topic):
+    write(kafka, topic, 0, 30)
+
+    def refused(verb: str, uri: str) -> OSError | None:
+        is_write = verb == "put" and uri.endswith(".fingerprints")
+        return Transient(errno.ETIMEDOUT, "no answer", uri) if is_write else None
+
+    put_kafka_checkpoint(site.directory / "dcA", 1, [Split(topic, 0, 17)], [])
+    with serving("file", Faulty(Side().storage("file:/"), refused)):
+        done = site.sync_again("--kafka-source", kafka.servers, "--retry-for", "0s")
+    assert any("no answer" in each for each in done["warnings"])
+    assert site.sync(2, Split(topic, 0, 30))["fingerprints"]["kept"] == 1
 
 
 def test_only_digests_are_kept_and_they_go_with_their_checkpoint(site, kafka, topic):

@@ -10,7 +10,7 @@ import click
 
 from cpreplicate.cli.commands.replication import cli
 from cpreplicate.cli.options import options, upkeep_options
-from cpreplicate.cli.options.option import files, location
+from cpreplicate.cli.options.option import files, is_on_command_line, location
 from cpreplicate.cli.running import exit_codes
 from cpreplicate.cli.running.requests import build, start_narration, target_side
 from cpreplicate.cli.running.results import show_change
@@ -84,6 +84,8 @@ def rebase(
         dry_run, lock_wait = values["dry_run"], values["lock_wait"]
         forgotten = operation.forget(root, forget, side, dry_run, lock_wait, notify)
         return show_change(forgotten, output)
+    if kafka is None and is_on_command_line("kafka_conf"):
+        raise _without_kafka("--kafka-conf")
     at = None if kafka is None else cluster(kafka, kafka_conf, "", values["retry_for"])
     own = {
         "choice": _choice(positions, at),
@@ -102,10 +104,11 @@ def _refuse_contradictions(values: dict[str, Any], forget: str | None) -> None:
     `values` are by the names of the fields that options fill.
     """
     is_change = any(values[name] for name in ("positions", "topics", "servers", "drops_pending"))
-    if forget is not None and (is_change or values["checkpoint"] or values["name"]):
+    is_asked = any(map(is_on_command_line, ("kafka", "kafka_conf")))
+    if forget is not None and (is_change or is_asked or values["checkpoint"] or values["name"]):
         raise click.UsageError(
-            "--forget removes a derived checkpoint: it takes no change, --checkpoint or --name"
-            " beside it"
+            "--forget removes a derived checkpoint: it takes no change, --checkpoint, --name or"
+            " Kafka beside it"
         )
     if forget is None and not is_change:
         raise click.UsageError(

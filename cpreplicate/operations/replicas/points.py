@@ -118,7 +118,7 @@ class PointsReading:
 
     @cached_property
     def complete(self) -> Points:
-        """The points of all, of which the rest is read."""
+        """The points of all replicas, in their order. Those not iterated yet are read now."""
         return Points(tuple(row for row in self._rows.complete() if row is not None))
 
 

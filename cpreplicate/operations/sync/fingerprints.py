@@ -23,6 +23,7 @@ from cpreplicate.storage import Transient
 from cpreplicate.storage.waiting.side_call import SideCall, in_thread
 
 LIMIT = 10.0  # seconds in which the records of a checkpoint are read, or left out
+_READING = 0.9  # of these: what could not be read by then is left out of what is kept
 PAUSE = 60.0  # seconds for which a Kafka is not asked that did not answer
 OPTION = "--kafka-source"
 
@@ -61,7 +62,7 @@ class Fingerprinting:
     """Reads the fingerprints of a checkpoint in another thread, from now on."""
 
     def __init__(self, source_state: SourceState, silence: Silence = _SILENCE) -> None:
-        self._until = time.monotonic() + LIMIT
+        self._began = time.monotonic()
         self._checkpoint = source_state.placement.name
         self._completed = source_state.source.completed
         self._servers, self._silence = source_state.request.kafka_source, silence
@@ -75,30 +76,36 @@ class Fingerprinting:
             self._error = f"the Kafka did not answer before, and is asked again after {PAUSE:g} s"
             return
         try:
-            self._call = in_thread(lambda: _taken(source_state), "fingerprints")
+            until = self._began + _READING * LIMIT
+            self._call = in_thread(lambda: _taken(source_state, until), "fingerprints")
         except RuntimeError as error:  # the system has no thread left
             self._error = str(error)
 
     def keep(self, change: Change) -> Fingerprinted | None:
-        """Write them beside the record of the checkpoint, which is committed.
+        """Write the fingerprints beside the record of the checkpoint, which is committed.
 
-        Waits no longer than what is left of the time. Returns None if they are not asked for.
+        Waits for their reading no longer than what is left of `LIMIT`. Each failure is returned,
+        also that of the write. Returns None if they are not asked for.
         """
         if self._call is None:
             return None if self._error is None else Fingerprinted(error=self._error)
         assert self._servers is not None, "it is asked"
-        if not self._call.wait_or_be_cancelled(self._until - time.monotonic()):
+        if not self._call.wait_or_be_cancelled(self._began + LIMIT - time.monotonic()):
             self._silence.begin(self._servers)
             return Fingerprinted(error=f"the Kafka did not answer within {LIMIT:g} s")
         try:
-            taken = self._call.result()
+            taken = self._taken(self._call, self._servers)
             self._write(taken, change)
-        except Transient as error:
-            self._silence.begin(self._servers)
-            return Fingerprinted(error=str(error))
         except Exception as error:  # noqa: BLE001  # the checkpoint is as good without them
             return Fingerprinted(error=str(error) or type(error).__name__)
         return Fingerprinted(len(taken.fingerprints), taken.without)
+
+    def _taken(self, call: SideCall[Taken], servers: str) -> Taken:
+        try:
+            return call.result()
+        except Transient:  # of this Kafka, or of the source
+            self._silence.begin(servers)
+            raise
 
     def _write(self, taken: Taken, change: Change) -> None:
         if taken.fingerprints:
@@ -107,10 +114,11 @@ class Fingerprinting:
             record_fingerprints(change.replica, self._checkpoint, *kept)
 
 
-def _taken(source_state: SourceState) -> Taken:
-    started, request = time.monotonic(), source_state.request
+def _taken(source_state: SourceState, until: float) -> Taken:
+    """Return what could be read until a time of the monotonic clock."""
+    request = source_state.request
     assert request.kafka_source is not None
     found = positions_of(source_state.file, request.sides.source, request.remaps)
     assert found is not None, "it is returned wherever it is asked for"
     kafka = kafka_source(request.kafka_source, request.kafka_source_conf)
-    return take(kafka, found.found, LIMIT - (time.monotonic() - started))
+    return take(kafka, found.found, until - time.monotonic())

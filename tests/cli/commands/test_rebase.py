@@ -93,7 +93,9 @@ def test_a_dry_run_and_a_forgotten_checkpoint_say_so(replica):
     ("arguments", "message"),
     [
         ([], "nothing to change"),
-        (["--forget", "chk-1-1", "--drop-pending"], "takes no change, --checkpoint or --name"),
+        (["--forget", "chk-1-1", "--drop-pending"], "takes no change, --checkpoint, --name or"),
+        (["--forget", "chk-1-1", "--kafka", "b:9092"], "takes no change, --checkpoint, --name or"),
+        (["--drop-pending", "--kafka-conf", "x"], "--kafka-conf needs --kafka HOST:PORT"),
         (["--positions", "clamp"], "needs --kafka"),
         (["--positions", "group:orders"], "needs --kafka"),
         (["--positions", "group:"], "needs the name of a consumer group"),

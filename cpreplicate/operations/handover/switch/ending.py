@@ -162,7 +162,11 @@ def is_ending(record: SwitchRecord, origin: FlinkControl) -> bool:
 def wait_for_end(
     job_id: str, cluster: FlinkControl, request: SwitchRequest, advice: str = GOING_ON
 ) -> str:
-    """Return the state in which a job ended: CANCELED, FINISHED or FAILED."""
+    """Return the state in which a job ended: CANCELED, FINISHED or FAILED.
+
+    Only those in `ENDED` prove that nothing starts it again. Raises `SwitchUnclear` if it does not
+    end in time.
+    """
 
     def ended() -> str | None:
         state = cluster.state(job_id)

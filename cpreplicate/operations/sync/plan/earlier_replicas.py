@@ -55,9 +55,10 @@ def with_earlier_replicas(plan: Plan, source_state: SourceState, notify: Notify)
 
 
 def _held(job: OfAJob, root: str, new: str, request: SyncRequest) -> dict[str, TargetCopy]:
-    """Return which files of the job at `root` of the source its replica holds, if it is usable.
+    """Return which files of the job at `root` of the source its replica holds, if there is one.
 
-    `new` is the replica into which they are copied.
+    They are by their paths in `new`, the replica into which they are copied. Raises `Refused` if
+    the replica of the earlier job is not usable.
     """
     named = Named(source_name(request.sides.source, root), is_lone=False)
     replica = Replica(

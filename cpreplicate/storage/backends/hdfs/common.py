@@ -19,7 +19,7 @@ from cpreplicate.storage.backends.rename_commit import (
     blaming,
     temporary_name,
 )
-from cpreplicate.storage.base import Content, NoAnswer, refuse_unusable
+from cpreplicate.storage.base import Content, NoAnswer, Transient, refuse_unusable
 from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.statuses import Attributes, DeletePolicy, Space
 from cpreplicate.storage.waiting import workers
@@ -69,14 +69,19 @@ class HdfsClientStorage(RenamingStorage):
         raise NotImplementedError
 
     def begin_join(self, uri: str, length: int) -> str | None:  # noqa: ARG002  # any length
-        """Begin a file whose ranges are unfinished files, which the NameNode joins by `concat`.
+        """Return what the ranges of a file begin with, which are unfinished files of their own.
 
-        It does not do that everywhere: `FSDirConcatOp` refuses it in encryption zones, and for what
-        snapshots have. So it is tried once in a directory.
+        The NameNode joins them by `concat`. It does not do that everywhere: `FSDirConcatOp` refuses
+        it in encryption zones, and for what snapshots have. So it is tried in each directory until
+        it answers. Returns None where it refuses, and this time if it does not answer.
         """
         directory, joint = uris.parent(uri), temporary_name(uri)
         if directory not in self._joining:
-            self._joining[directory] = self._can_concat(joint)
+            try:
+                self._joining[directory] = self._can_concat(joint)
+            except Transient as error:
+                _log.debug("whether files are joined beside %s is not known: %s", joint, error)
+                return None
         return joint if self._joining[directory] else None
 
     @functools.cached_property
@@ -92,6 +97,8 @@ class HdfsClientStorage(RenamingStorage):
             self.concat(first, [second])
             status = self.stat(first)
             return status is not None and status.length == len(trial)
+        except Transient:
+            raise
         except (OSError, UsageError, NotImplementedError) as error:
             _log.debug("no file is joined of ranges beside %s: %s", joint, error)
             return False
