@@ -315,6 +315,7 @@ class FlinkJobs:
         """
         if job.job_id in manager.seen or restored is None:
             self._follow_by_directory(manager, {job.job_id}, now)
+            self._note_end(manager, job)
             return
         path = uri.remap(restored, self._template.remaps)
         root, name = uri.parent(path), _shown(job.name)
@@ -330,6 +331,22 @@ class FlinkJobs:
             request = replace(request, reported_by=_reporter(manager, job))
             served = Job(name, request, is_discovered=True, has_ended=job.has_ended)
             self._begin(manager, job, _Seen(served, root, now))
+
+    def _note_end(self, manager: _JobManager, job: RunningJob) -> None:
+        """Take over whether a job that is followed by its directory has ended, as is reported."""
+        with self._lock:
+            seen = manager.seen.get(job.job_id)
+            if seen is None or manager.is_left or seen.job.has_ended == job.has_ended:
+                return
+            request = replace(seen.job.request, reported_by=_reporter(manager, job))
+            served = replace(seen.job, request=request, has_ended=job.has_ended)
+            seen.job = served
+        if served.refusal is None and served.is_in(self._shard):
+            self._note(served)
+
+    def _note(self, served: Job) -> None:
+        note = self._remembered.ended if served.has_ended else self._remembered.runs
+        note(served)
 
     def _name_savepoint(
         self, manager: _JobManager, job_id: str, savepoint: CompletedCheckpoint
@@ -351,8 +368,7 @@ class FlinkJobs:
         served, root = seen.job, seen.root
         if served.refusal or not served.is_in(self._shard) or root is None:
             return
-        note = self._remembered.ended if served.has_ended else self._remembered.runs
-        note(served)
+        self._note(served)
         if before is None or before.is_before:
             self._notify(f"{served.name}: following the job {job.job_id}, which writes to {root}")
         elif before.root not in (None, root):

@@ -137,7 +137,8 @@ class _Work:
     def rewritten(self) -> Iterable[bytes]:
         """Return the new bytes, which are computed once unless they are many.
 
-        They are compared, digested, written and read back, so that is asked five times.
+        They are compared, digested and written, so that is asked several times. If they are many,
+        they are computed from the `_metadata` as it was: not to be asked once that is replaced.
         """
         is_small = self.file.metadata.length <= _HELD_IN_MEMORY
         return self._held if is_small else self._rewriting()
@@ -242,9 +243,9 @@ def _rewrite_all(work: Sequence[_Work], replica: HeldReplica, is_left: bool) -> 
     respelled = {}
     for checkpoint in reversed(changed):  # the oldest first, so that the newest has the latest time
         former = _keep_way_back(replica, checkpoint)
-        _replace(replica, checkpoint.name, checkpoint.rewritten, former)
         respelled[checkpoint.name] = _Respelled(former, digest_of(checkpoint.rewritten()))
-    if wrong := [checkpoint.name for checkpoint in changed if not _is_written(replica, checkpoint)]:
+        _replace(replica, checkpoint.name, checkpoint.rewritten, former)
+    if wrong := [name for name, each in respelled.items() if not _has(replica, name, each.now)]:
         for name in wrong:
             _replace(replica, name, functools.partial(_pieces, replica, _way_back(name)))
         raise OSError(
@@ -285,12 +286,12 @@ def _is_spelled(replica: Replica, work: _Work) -> bool:
     """Return whether a `_metadata`, as it was read, needs no other spelling."""
     former = work.digest
     rewritten = digest_of(work.rewritten())
-    return _is_written(replica, work) if former is None else former == rewritten
+    return _has(replica, work.name, rewritten) if former is None else former == rewritten
 
 
-def _is_written(replica: Replica, work: _Work) -> bool:
-    data = replica.metadata_bytes(work.name)
-    return data is not None and data.digest == digest_of(work.rewritten())
+def _has(replica: Replica, name: str, digest: Digest) -> bool:
+    data = replica.metadata_bytes(name)
+    return data is not None and data.digest == digest
 
 
 def _replace(

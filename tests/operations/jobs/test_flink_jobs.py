@@ -533,6 +533,29 @@ def test_a_job_that_is_not_reported_any_more_is_lost_unless_its_end_or_its_next_
         assert {job.name: job.is_lost for job in found.jobs()}["1"] is False
 
 
+@pytest.mark.parametrize("last", [restored(f"file:/dcA/{ONE}/chk-3"), None])
+def test_a_job_that_ends_before_its_first_checkpoint_since_a_failover_has_ended(last):
+    """Its JobManager reports no completed checkpoint then, or nothing."""
+    clock, lines = ManualClock(), list[str]()
+    jobs = overview(ONE)
+    answers = {"/jobs/overview": jobs, f"/jobs/{ONE}/checkpoints": checkpoints(ONE, 3)}
+    with jobmanager(answers) as server:
+        found = asking([server.url], lines, clock=clock)
+        assert newest(found) == {"1": 3}
+        answers[f"/jobs/{ONE}/checkpoints"] = last
+        clock.pass_(100.0)
+        assert newest(found) == {"1": None}
+        jobs["jobs"][0]["state"] = "CANCELED"
+        clock.pass_(100.0)
+        assert [job.has_ended for job in found.jobs()] == [True]
+        answers["/jobs/overview"] = overview()
+        for _ in range(3):
+            clock.pass_(100.0)
+            found.jobs()
+        assert found.jobs() == []
+        assert not [line for line in lines if "has not reported its end" in line]
+
+
 def test_a_lost_job_that_an_operator_states_to_have_ended_is_followed_no_more():
     clock, lines, ended = ManualClock(), list[str](), list[str]()
     answers = {

@@ -17,7 +17,7 @@ from cpreplicate.operations.upkeep import relocate
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
 from cpreplicate.operations.verify.verify import ALL, verify
 from cpreplicate.output.results import forms_of
-from cpreplicate.protocol import lease
+from cpreplicate.protocol import lease, source
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from cpreplicate.storage.wrappers.base import StorageWrapper
@@ -42,9 +42,14 @@ def is_restorable(replica, name=None):
     return found.restorable and checker.faults(replica) == []
 
 
-@pytest.fixture
-def replica(tmp_path):
-    return synced(tmp_path, {1: FILES, 2: NEXT}, keep=2)
+@pytest.fixture(params=["held in memory", "read again"])
+def replica(tmp_path, request, monkeypatch):
+    """A replica whose `_metadata` are small, or count as too long to be held."""
+    made = synced(tmp_path, {1: FILES, 2: NEXT}, keep=2)
+    if request.param == "read again":
+        monkeypatch.setattr(source, "_KEPT_IN_MEMORY", 64)
+        monkeypatch.setattr(relocate, "_HELD_IN_MEMORY", 64)
+    return made
 
 
 def test_there_and_back_again_gives_the_same_bytes(replica):
