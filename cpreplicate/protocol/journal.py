@@ -39,7 +39,7 @@ from cpreplicate.storage.reading import Reading
 PREFIX = "copied-"
 LATE = "late.json"
 _LATE_FORMAT = 1
-_LATE_SECONDS = 86_400.0  # what is written later is left to a sweep
+LATE_SECONDS = 86_400.0  # what is written later is left to a sweep
 _LATE_RUNS = 8  # recorded at most: the newest
 _LATE_DIRECTORIES = 20  # recorded at most of a run: there are `shared`, `packed`, and few others
 SECONDS = 30.0  # at most, between two parts
@@ -123,7 +123,7 @@ class LateRun(NamedTuple):
 
     def is_over(self, now: float) -> bool:
         """Return whether a sync that looks there now is the last one to do so."""
-        return not abs(now - self.found) < _LATE_SECONDS
+        return not abs(now - self.found) < LATE_SECONDS
 
 
 class JournalWriter:

@@ -69,9 +69,13 @@ class Publication:
         self._record = PendingPut(storage, record_uri(replica, name), lambda: [record_content])
         metadata_uri = replica.uri_of(f"{name}/{METADATA}")
         self._replaces = bool(current)
-        self._metadata = PendingPut(
-            storage, metadata_uri, content, replace=self._replaces, is_fenced=True
-        )
+        try:
+            self._metadata = PendingPut(
+                storage, metadata_uri, content, replace=self._replaces, is_fenced=True
+            )
+        except BaseException:  # as if the system has no thread left
+            self._record.close()
+            raise
 
     @property
     def replaces(self) -> bool:

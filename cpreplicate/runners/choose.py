@@ -186,8 +186,12 @@ def _can_start() -> bool:
 
 def _works_early(execution: ExecutionOptions) -> bool:
     """Return whether this process works, too, while the executors of a cluster start."""
-    is_cluster = not (execution.spark_master() or DEFAULT_MASTER).startswith("local")
-    return copies_in_driver(execution.property(COPIES_IN_DRIVER)) and is_cluster
+    return copies_in_driver(execution.property(COPIES_IN_DRIVER)) and is_cluster(execution)
+
+
+def is_cluster(execution: ExecutionOptions) -> bool:
+    """Return whether Spark is asked for on a cluster, as far as is known before it starts."""
+    return not (execution.spark_master() or DEFAULT_MASTER).startswith("local")
 
 
 def _speedup(master: str, execution: ExecutionOptions) -> float:

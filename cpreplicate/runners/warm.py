@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cpreplicate.runners.base import Done, In, Out, Runner
-from cpreplicate.runners.choose import choose_runner, runner_choice
+from cpreplicate.runners.choose import choose_runner, is_cluster, runner_choice
 from cpreplicate.runners.copy_rows import sizes_of
 from cpreplicate.runners.inline import InlineRunner
-from cpreplicate.runners.options import ExecutionOptions
+from cpreplicate.runners.options import ExecutionOptions, is_submitted
 from cpreplicate.runners.progress import EachRun
 from cpreplicate.runners.shared import SharedRunner
 from cpreplicate.runners.tasks import Outcome, RunnerStopped, Task
@@ -61,8 +61,23 @@ class WarmRunners:
 
     @property
     def is_warm(self) -> bool:
-        """Whether a Spark session has started, and was not ended here since."""
-        return self._spark is not None and self._spark.has_started
+        """Whether a Spark session has started, and has not ended since."""
+        spark = self._spark
+        return spark is not None and spark.has_started and not spark.has_ended()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether a run may be on machines that do not notice at once if this process ends."""
+        spark, execution = self._spark, self._execution
+        if not self._has_spark or execution.runner == "inline":
+            return False
+        if spark is not None:
+            return spark.is_elsewhere
+        if execution.runner == "auto":
+            return is_submitted() or is_cluster(execution)
+        from cpreplicate.runners.spark.session import is_elsewhere
+
+        return is_elsewhere(execution)
 
     def share(self, level: int = 0) -> SharedRunner:
         """Return a runner for one job, at its level of importance, 0 the most."""
@@ -164,11 +179,19 @@ class WarmRunners:
 
 
 class _Share(SharedRunner):
-    """A job's share of the runners. It is the runner that was used last."""
+    """A job's share of the runners. It is the runner that was used last.
+
+    Where its next run will be is not known before that has its tasks.
+    """
 
     def __init__(self, runners: WarmRunners, level: int) -> None:
         super().__init__(runners.inline, level)
         self._runners = runners
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """See `WarmRunners`."""
+        return self._runners.is_elsewhere
 
     def run(
         self,

@@ -53,6 +53,24 @@ def test_a_process_without_the_session_copies_nothing_of_a_plan_that_is_worth_it
         assert [outcome.error for outcome in runners.share().run(deletes)] == [None]
 
 
+@pytest.mark.parametrize(
+    ("runner", "master", "has_spark", "expected"),
+    [
+        ("spark", "spark://cluster:7077", True, True),
+        ("auto", "yarn", True, True),
+        ("auto", None, True, False),
+        ("spark", "local[2]", True, False),
+        ("inline", "yarn", True, False),
+        ("auto", "yarn", False, False),  # another process has the session
+    ],
+)
+def test_a_share_may_be_elsewhere_before_its_first_run(runner, master, has_spark, expected):
+    """What a run records, and how its lease is left, is decided before it has its tasks."""
+    execution = ExecutionOptions(runner=runner, master=master)
+    with WarmRunners(Sides(), execution, 60.0, has_spark=has_spark) as runners:
+        assert runners.share().is_elsewhere is expected
+
+
 def test_after_a_cancellation_every_run_is_stopped(tmp_path):
     with WarmRunners(Sides(), ExecutionOptions(runner="inline"), 60.0) as runners:
         runners.cancel()

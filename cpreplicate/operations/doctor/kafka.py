@@ -43,11 +43,12 @@ def check_kafka(subject: Case) -> Result:
     if at.problems:
         message = f"no job can go on at {servers} from it now: {described(at.problems)}"
         return warning(message, _remedy(at.remedy))
-    unknown = kafka_check.unknown_of(held, at.proofs, servers)
+    unknown = None if kafka.is_same else kafka_check.unknown_of(held, at.proofs, servers)
     if at.warnings:
-        note = "All positions are proven there" if unknown is None else f"Note that {unknown}"
+        proven = "The job read them there" if kafka.is_same else "All positions are proven there"
+        note = proven if unknown is None else f"Note that {unknown}"
         return warning("; ".join(at.warnings), note)
-    return Result(_passed(held, servers, unknown))
+    return Result(_passed(held, servers, unknown, is_proven=not kafka.is_same))
 
 
 def _fingerprints(subject: Case) -> tuple[Fingerprint, ...]:
@@ -58,12 +59,12 @@ def _fingerprints(subject: Case) -> tuple[Fingerprint, ...]:
     return read_fingerprints(replica, state.placement.name, state.source.completed)
 
 
-def _passed(held: Positions, servers: str, unknown: str | None) -> str:
-    if unknown is None:
+def _passed(held: Positions, servers: str, unknown: str | None, is_proven: bool) -> str:
+    if unknown is None and is_proven:
         proven = counted(len(held.positions), "position is proven", "positions are proven")
         return f"{proven} at {servers}"
     exist = counted(len(held.positions), "position exists", "positions exist")
-    return f"{exist} at {servers}. But {unknown}"
+    return f"{exist} at {servers}" if unknown is None else f"{exist} at {servers}. But {unknown}"
 
 
 def _remedy(made: Remedy) -> str:

@@ -26,7 +26,7 @@ from cpreplicate.core.positions.ranges import (
 from cpreplicate.core.positions.remedies import Remedy, remedy, renamed
 from cpreplicate.core.positions.topics import Topics, alias_of, is_copy, mirrored, names_of
 from cpreplicate.core.sizes import counted
-from cpreplicate.errors import MetadataError, NotAtKafka, Refused
+from cpreplicate.errors import MetadataError, NotAtKafka, NotThere, Refused, described
 from cpreplicate.operations.kafka.evidence import Evidence, Kafka, evidence, of_pending
 from cpreplicate.operations.kafka.fingerprints import proofs
 from cpreplicate.operations.kafka.mirror_maker import translated
@@ -35,6 +35,7 @@ from cpreplicate.protocol import json_files
 from cpreplicate.protocol.checkpoint_record import read_record
 from cpreplicate.protocol.fingerprint_record import read_fingerprints
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.storage import DamagedFile
 
 _AT_ONCE = 8  # `_metadata` that are read at the same time
 
@@ -169,7 +170,7 @@ class KafkaCheck:
     def warnings(self) -> tuple[str, ...]:
         """What an operator has to know of the checkpoint that was chosen, or of the newest one."""
         shown = self.chosen or self.checked[0]
-        left = unknown_of(shown.of.found, shown.proofs, self.servers)
+        left = None if self.is_same else unknown_of(shown.of.found, shown.proofs, self.servers)
         return (*shown.warnings, *([] if left is None else [left]))
 
 
@@ -356,11 +357,11 @@ def _read_all(replica: Replica, names: Sequence[str]) -> list[CheckpointPosition
 
 
 def _read(replica: Replica, name: str) -> CheckpointPositions:
-    """Return the positions of a checkpoint. A `_metadata` that is not understood has none."""
+    """Return the positions of a checkpoint. A `_metadata` that cannot be read has none."""
     try:
         found = positions_in(replica, name)
-    except MetadataError as error:
-        return CheckpointPositions(Positions(unread=(Unread("", str(error)),)), True, {})
+    except (MetadataError, DamagedFile, NotThere) as error:
+        return CheckpointPositions(Positions(unread=(Unread("", described(error)),)), True, {})
     assert found is not None, "it is returned wherever it is asked for"
     return found
 

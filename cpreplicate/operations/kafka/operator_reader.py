@@ -22,9 +22,10 @@ from cpreplicate.core.positions.list_states import (
 )
 from cpreplicate.core.positions.model import SourceState, Unreadable
 from cpreplicate.core.positions.sinks import part_files
+from cpreplicate.errors import described
 from cpreplicate.protocol.source import MetadataFile
 from cpreplicate.runners import ExecutionOptions, choose_runner
-from cpreplicate.storage import Side, Sides
+from cpreplicate.storage import DamagedFile, Side, Sides
 from cpreplicate.storage.streams.resuming import resuming
 
 _MOST_OF_OPERATOR = 64 << 20  # bytes of elements: over a million partitions
@@ -181,6 +182,8 @@ class OperatorReader:
                 data = opened.read(part.end - part.start)
         except FileNotFoundError as error:
             raise Unreadable(f"its state is in {part.file}, which is not there") from error
+        except (DamagedFile, PermissionError) as error:
+            raise Unreadable(f"its state cannot be read: {described(error)}") from error
         if len(data) < part.end - part.start:
             raise Unreadable(f"{part.file} ends before its state does")
         return data

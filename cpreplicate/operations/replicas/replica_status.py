@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -50,7 +51,8 @@ class ReplicaStatus:
     savepoint that `checkpoint` is, None of another one. What was not looked for, or is
     not there, is None. `life` is when its job completed checkpoints, None if that cannot be read,
     and `later_life` the newest of its later lives that have a point to go back to. `stored` is how
-    many bytes all its files take.
+    many bytes all its files take. `looked` is when this was seen: others may be looked at long
+    after that.
     """
 
     job: str
@@ -82,6 +84,7 @@ class ReplicaStatus:
     life: Life | None = None
     later_life: Life | None = None
     stored: int | None = None
+    looked: float = math.inf
 
     def is_in(self, shard: Shard) -> bool:
         """Return whether a service of this shard follows the job."""
@@ -127,17 +130,18 @@ class ReplicaStatus:
         return None
 
     def age(self, now: float) -> float | None:
-        """Return the seconds since the newest checkpoint was completed."""
+        """Return the seconds since the newest checkpoint was completed, when that was seen."""
         newest = self.observed.replica_newest
         if newest is None or newest.completed <= 0:  # the storage does not date it
             return None
-        return max(0.0, now - newest.completed)
+        return max(0.0, min(now, self.looked) - newest.completed)
 
     def lag(self, now: float) -> float | None:
         """Return the lag in seconds, infinite without a replica; None if it is not known."""
         observed = self.observed
         is_read = observed.replica_newest is not None or observed.last_error is None
-        lag = observed.lag(now) if is_read and self.is_source_known else None
+        seen = min(now, self.looked)
+        lag = observed.lag(seen) if is_read and self.is_source_known else None
         # behind, but nobody knows since when: the storage does not date it
         is_undated = observed.replica_newest is not None and self.age(now) is None
         return None if lag and is_undated else lag

@@ -243,6 +243,7 @@ class _Examination:
             is_source_known=look.is_known,
             life=life,
             is_there=is_there,
+            looked=time.time(),
         )
 
     def _mounts_below(self, ref: ReplicaRef, replica: Replica) -> Sequence[str]:

@@ -54,6 +54,7 @@ STALE_RECORD = "record of a checkpoint that is not committed"
 STALE_FINGERPRINTS = "fingerprints of a checkpoint that is not committed"
 # These list other files as cpreplicate's, so they are removed after them.
 LAST = (OVER, STALE_MANIFEST, STALE_RECORD)
+_LATE = f"{OWN}/{journal.LATE}"
 _PLANNED = "a run that died was about to write it, and nothing proves that it did"
 _OTHER_LENGTH = "it has another length than cpreplicate wrote"
 
@@ -273,7 +274,7 @@ def _orphans(tree: Tree, why: Callable[[str], str | None], before: float) -> lis
         reason = why(path)
         if reason is not None and _is_older(path, status, before):
             orphans.append(Action("delete", None, path, status.length, reason))
-        elif reason is not None:
+        elif reason is not None and path != _LATE:
             tree.left[path] = "younger than --min-age" if status.dated else "its age is not known"
     return orphans
 
@@ -333,6 +334,8 @@ def why_orphan(path: str, committed: tuple[str, ...], written: Container[str]) -
         return None  # later leases use it
     if directory == OWN and name.startswith(f"{lease.NAME}-"):
         return "left of the lease of a run that died"
+    if path == _LATE:
+        return "of runs that died, whose executors are over"
     if directory == OWN and _is_uncommitted(name, manifest.SUFFIX, committed):
         return STALE_MANIFEST
     if directory == OWN and _is_uncommitted(name, RECORD_SUFFIX, committed):
@@ -355,10 +358,13 @@ def _is_known(path: str, committed: tuple[str, ...]) -> bool:
 def _is_older(path: str, status: FileStatus, before: float) -> bool:
     """Return whether a file is old enough to be removed.
 
-    A file of a lease, which may be this run's own, must be older than any lease can be.
+    A file of a lease, which may be this run's own, must be older than any lease can be, and the
+    record of executors that may go on older than it counts.
     """
     if path.startswith(f"{OWN}/{lease.NAME}-"):
         before = min(before, json_files.now() - 10 * lease.SECONDS)
+    if path == _LATE:
+        before = min(before, json_files.now() - journal.LATE_SECONDS)
     return 0 < status.modified < before
 
 

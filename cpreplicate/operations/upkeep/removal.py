@@ -190,7 +190,7 @@ def _refuse_used(replica: Replica) -> None:
             " this again"
         )
     found = switch_record.read_switch(replica.side, replica.root)
-    if found is not None and found.is_open:
+    if found is not None and found.is_open and not found.is_left_to_operator:
         raise Refused(
             f"a switch of the job {found.name} has begun and not ended, as {replica.root} records."
             " Nothing was removed. Run the switch again, or take it back, first"

@@ -170,7 +170,8 @@ class CallTask(Generic[In, Out]):
     reported.
 
     `function` gets an item, and whether another attempt may have begun with it: that may go on
-    where the driver does not see it. `is_limited`: calls need the driver's rate limiter.
+    where the driver does not see it; `is_again`: it may with each. `is_limited`: calls need the
+    driver's rate limiter.
     """
 
     def __init__(
@@ -179,9 +180,10 @@ class CallTask(Generic[In, Out]):
         address: RpcAddress,
         needs: executors.Needs,
         is_limited: bool,
+        is_again: bool = False,
     ) -> None:
         self._function, self._address, self._needs = function, address, needs
-        self._is_limited, self._sent = is_limited, time.time()
+        self._is_limited, self._is_again, self._sent = is_limited, is_again, time.time()
 
     def __call__(self, keyed: tuple[str, Sequence[tuple[int, In]]]) -> list[tuple[int, Out | Lost]]:
         executors.check(self._needs)
@@ -193,7 +195,7 @@ class CallTask(Generic[In, Out]):
             if before is None and self._is_limited:
                 executors.refuse_unlimited(self._address.socket)
             clocks.check(driver.client, self._sent, _MOST_SKEW)
-            results = self._called(dict(items), before, attempt > 0, driver)
+            results = self._called(dict(items), before, attempt > 0 or self._is_again, driver)
         executors.settle()
         return results
 

@@ -295,7 +295,7 @@ class SparkRunner:
         error = self._calls_made(function, items, counted.left, known, places, level)
         if error is not None and self._may_go_on(error):
             # each by a task of its own: none fails for another one
-            error = self._calls_made(function, items, counted.left, known, places, level, 1)
+            error = self._calls_made(function, items, counted.left, known, places, level, True)
         counted.end()
         for index in sorted(counted.left):
             failed(index, _why_not_called(error))
@@ -308,17 +308,21 @@ class SparkRunner:
         known: Callable[[int, Out | Lost], None],
         places: Sequence[str],
         level: int,
-        most: int = _MANY,
+        is_again: bool = False,
     ) -> Exception | None:
-        """Make the calls that are left; return the error with which Spark gave up, if it did."""
+        """Make the calls that are left; return the error with which Spark gave up, if it did.
+
+        `is_again`: they may have been begun before, and each gets a task of its own.
+        """
         started, number, indexes = self._session(), next(self._numbers), sorted(left)
+        most = 1 if is_again else _MANY
         keyed = [
             (f"{number}-{task_number}", [(indexes[each], items[indexes[each]]) for each in group])
             for task_number, group in enumerate(dealt(len(indexes), started.slots, most))
         ]
         keys = [key for key, _ in keyed]
         is_limited = self._sides.target.limits.any
-        task = CallTask(function, started.address, self._needs(places), is_limited)
+        task = CallTask(function, started.address, self._needs(places), is_limited, is_again)
         with self._calls.expecting(keys, known):
             ease = partial(self._calls.stop, keys)
             try:

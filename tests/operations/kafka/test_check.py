@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections import Counter
@@ -21,9 +22,10 @@ from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.output.results import forms_of
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.runners import ExecutionOptions
-from cpreplicate.storage import Side
+from cpreplicate.storage import DamagedFile, Side
 from tests.support import kafka_states as written
 from tests.support.encoder import Tree, encode
+from tests.support.faults import Faulty
 from tests.support.jobs import JOB
 from tests.support.kafka_jobs import (
     SOURCE,
@@ -34,6 +36,7 @@ from tests.support.kafka_jobs import (
     subtask,
 )
 from tests.support.kafka_states import Split, Transaction
+from tests.support.registry import serving
 from tests.support.standin_kafka import StandInKafka
 
 ORDERS = Split("orders", 0, 100)
@@ -100,6 +103,25 @@ def test_all_kept_checkpoints_are_looked_up_in_one_listing(site):
         ("chk-3", 1),
         ("chk-2", 0),
     ]
+
+
+def test_an_old_checkpoint_that_cannot_be_read_keeps_no_job_from_a_newer_one(site):
+    site.checkpoint(1, ORDERS)
+    site.checkpoint(2, ORDERS)
+
+    def lost(verb: str, uri: str) -> OSError | None:
+        is_lost = verb != "list" and uri.endswith("chk-1/_metadata") and "dcB" in uri
+        return DamagedFile(errno.EIO, "no DataNode has the block", uri) if is_lost else None
+
+    with serving("file", Faulty(Side().storage("file:/"), lost)):
+        assert site.promote(StandInKafka({("orders", 0): (0, 250)})).checkpoint == "chk-2"
+
+
+@pytest.mark.parametrize("is_same", [False, True])
+def test_only_of_another_kafka_it_is_not_known_whether_offsets_mean_the_same_records(site, is_same):
+    site.checkpoint(1, ORDERS)
+    promotion = site.promote(StandInKafka({("orders", 0): (0, 250)}), is_same=is_same)
+    assert ("means the same record" in str(promotion.kafka.warnings)) is not is_same
 
 
 def test_a_checkpoint_that_is_named_is_the_only_one_that_is_checked(site):

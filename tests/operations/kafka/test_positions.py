@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.source import MetadataFile, read_metadata
 from cpreplicate.runners import ExecutionOptions
-from cpreplicate.storage import Side
+from cpreplicate.storage import DamagedFile, Side
 from tests.support import corpus
 from tests.support import kafka_states as written
 from tests.support.encoder import (
@@ -30,6 +31,7 @@ from tests.support.encoder import (
     Tree,
     encode,
 )
+from tests.support.faults import Faulty
 from tests.support.jobs import JOB
 from tests.support.kafka_jobs import (
     ROOT,
@@ -40,6 +42,7 @@ from tests.support.kafka_jobs import (
     subtask,
 )
 from tests.support.kafka_states import Split, Transaction
+from tests.support.registry import serving
 
 SPLITS = [Split("orders", partition, 100 * partition + 7) for partition in range(5)]
 PENDING = [Transaction("tx-0-3", 70), Transaction("tx-1-3", 71)]
@@ -106,6 +109,19 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
     (unread,) = found_in(checkpoint).unread
     assert unread.operator == OPERATOR
     assert unread.reason == f"its state is in file:{checkpoint}/state-3, which is not there"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    checkpoint = put_with_files(tmp_path, 1, SPLITS)
+
+    def lost(verb: str, uri: str) -> OSError | None:
+        is_lost = verb == "open" and uri.endswith("/state-3")
+        return DamagedFile(errno.EIO, "no DataNode has the block", uri) if is_lost else None
+
+    with serving("file", Faulty(Side().storage("file:/"), lost)):
+        (unread,) = found_in(checkpoint).unread
+    assert unread.reason.startswith("its state cannot be read: ")
+    assert f"{checkpoint}/state-3" in unread.reason
 
 
 def test_a_file_that_is_too_short_is_named(tmp_path):

@@ -260,6 +260,16 @@ def test_a_replica_whose_switch_has_not_ended_stays(replica):
     assert paths(replica) == before
 
 
+def test_a_replica_whose_switch_was_left_to_the_operator_goes_once_it_is_unsealed(replica):
+    """There is nothing to continue, and no other command ends it."""
+    root = f"file:{replica}"
+    record = SwitchRecord("orders", JOB, "/a", "http://a", "", "checkpoint", "s", "n", "b")
+    with switching(root, Side(), record) as log:
+        log.write(step="promoted")
+    forgotten(replica)
+    assert not replica.exists()
+
+
 @pytest.mark.parametrize("path", ["hdfs://b/x/{job}/chk-2", "file:/elsewhere/chk-2"])
 def test_a_replica_from_which_a_job_was_restored_stays_as_long_as_that_runs(replica, path):
     cluster = SimulatedFlink("http://b:8081", f"file:{replica.parent}")

@@ -323,3 +323,15 @@ def test_the_damage_of_a_checkpoint_whose_number_another_one_has_is_not_its_own(
     recorded = json.loads(path.read_text())
     path.write_text(json.dumps({**recorded, "completed": recorded["completed"] - 60}))
     assert row(replica).unready is None
+
+
+def test_a_replica_lags_as_when_it_was_looked_at_however_late_others_are_known(tmp_path):
+    """A source of another job may not answer for a minute."""
+    synced(tmp_path, {1: FILES})
+    write_checkpoint(tmp_path / "dcA", 2, NEXT)
+    ref = ReplicaRef(f"file:{tmp_path}/dcB/{JOB}", f"file:{tmp_path}/dcA/{JOB}")
+    (row,) = status([ref], Sides()).replicas
+    looked, later = row.looked, row.looked + 3600.0
+    assert row.lag(later) == row.lag(looked)
+    assert row.age(later) == row.age(looked)
+    assert not row.is_lagging(1800.0, later)

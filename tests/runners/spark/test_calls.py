@@ -66,6 +66,16 @@ def test_what_is_reported_is_not_returned_again_and_where_nobody_listens_all_is_
     assert sorted(task(doubled, GONE)((KEY, items(3)))) == [(0, 0), (1, 2), (2, 4)]
 
 
+@pytest.mark.parametrize("is_again", [False, True])
+def test_a_call_that_is_made_again_may_have_been_begun_before(driver, is_again):
+    _, address, known = driver
+    made: CallTask[int, bool] = CallTask(
+        lambda _item, may_have_begun: may_have_begun, address, NEEDS, False, is_again
+    )
+    assert made((KEY, items(1))) == []
+    assert known == [(0, is_again)]
+
+
 def test_a_task_that_does_not_reach_the_limits_of_the_run_makes_no_call():
     with pytest.raises(Differs, match="does not reach the driver at"):
         task(pytest.fail, GONE, is_limited=True)((KEY, items(1)))

@@ -10,6 +10,8 @@ from cpreplicate.errors import NotThere, Refused
 from cpreplicate.flink.control import FlinkControl, Jar
 from cpreplicate.operations.handover.switch.request import Program
 
+_SUFFIX = ".jar"  # other uploads are refused: `JarUploadHandler`
+
 
 def is_local(program: Program) -> bool:
     """Return whether the jar is a file of this machine."""
@@ -19,12 +21,17 @@ def is_local(program: Program) -> bool:
 def named_jar(program: Program, cluster: FlinkControl) -> str:
     """Return what is run: the path of a jar here, or the id of one that the cluster has.
 
-    Raises `NotThere` if there is no such jar, and `Refused` if it is not clear which one is meant.
+    Raises `NotThere` if there is no such jar, or none that can be uploaded, and `Refused` if it is
+    not clear which one is meant.
     """
     if is_local(program):
         path = str(program.jar)
         if not Path(path).is_file():
             raise NotThere(f"the jar {path} is not there. Give its path on this machine to --jar")
+        if not path.endswith(_SUFFIX):
+            raise NotThere(f"{path} is no jar for Flink: it takes files that end in {_SUFFIX}")
+        if not os.access(path, os.R_OK):
+            raise NotThere(f"the jar {path} cannot be read. Let this user read it")
         return path
     jars = cluster.jars()
     if program.jar is None:
