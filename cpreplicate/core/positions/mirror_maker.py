@@ -148,8 +148,9 @@ def translate(
 
     `moves` have the names of the target's topics. `ranges` are those of their partitions, and of
     those with the names of the source, where the target has topics of these, too. `completed` is
-    when the checkpoint was completed, in seconds since the epoch. Markers stay. Raises `Refused`,
-    which names the partitions whose position cannot be translated.
+    when the checkpoint was completed, in seconds since the epoch; a date that was cut to a whole
+    second is on the safe side, since what may be younger than the checkpoint translates nothing.
+    Markers stay. Raises `Refused`, which names the partitions whose position cannot be translated.
     """
     places: dict[int, _Place] = {}
     unknown: list[str] = []

@@ -39,6 +39,9 @@ _WORDS: dict[Trouble, str] = {
 }
 
 
+_COARSEST_DATE = 1.0  # seconds: S3 and Azure cut the dates of objects to whole ones
+
+
 class Range(NamedTuple):
     """The offsets of a partition: of its first record, and behind its last one."""
 
@@ -233,6 +236,16 @@ def skipping(positions: Iterable[Position], ranges: Ranges) -> dict[Partition, i
             end = min(each.offset, range_.end)
             found[partition] = max(end, found.get(partition, 0))
     return found
+
+
+def younger_from(completed: float) -> float:
+    """Return the time from which on a record is younger than a checkpoint for certain.
+
+    `completed` is the date of its `_metadata`. One in whole seconds may have been cut: the job has
+    read records up to a second later. Where it matters that something is older than the checkpoint
+    for certain, as for MirrorMaker's syncs, `completed` itself is the bound.
+    """
+    return completed + _COARSEST_DATE if completed % 1 == 0 else completed
 
 
 def nearest_records(positions: Iterable[Position], ranges: Ranges) -> dict[Partition, int]:

@@ -22,6 +22,7 @@ from cpreplicate.core.positions.ranges import (
     nearest_records,
     partitions_of,
     skipping,
+    younger_from,
 )
 from cpreplicate.core.positions.topics import Topics, twins
 from cpreplicate.core.sizes import counted
@@ -95,9 +96,15 @@ class Later(NamedTuple):
     unproven: tuple[Partition, ...]
 
 
-def clock(kafka: Kafka, time: float, offsets: Mapping[Partition, int], ranges: Ranges) -> Later:
-    """Return where records that are younger than a time stand below some offsets."""
-    found = kafka.since(time, sorted(offsets))
+def clock(
+    kafka: Kafka, completed: float, offsets: Mapping[Partition, int], ranges: Ranges
+) -> Later:
+    """Return where records younger than a checkpoint stand below some offsets.
+
+    `completed` is its date. Where that may be cut to a whole second, records of that second count
+    as older ones.
+    """
+    found = kafka.since(younger_from(completed), sorted(offsets))
     below = {each: first for each, first in found.items() if first < offsets[each]}
     stamps = kafka.stamps(below) if below else {}
     proven = {
@@ -189,7 +196,7 @@ def _of_others(
     unknown = {topic: found for one in held for topic, found in unheld(one, topics).items()}
     every = sorted((topic, each) for topic, found in unknown.items() for each in found)
     ranges = kafka.ranges(every, topics) if every else {}
-    later = kafka.since(completed, sorted(ranges)) if ranges else {}
+    later = kafka.since(younger_from(completed), sorted(ranges)) if ranges else {}
     for topic, found in unknown.items():
         own = [ranges[topic, each] for each in found if (topic, each) in ranges]
         records = sum(each.end - each.begin for each in own)
