@@ -83,6 +83,10 @@ class Window(NamedTuple):
     is_from_begin: bool = False
     is_whole: bool = True
 
+    def holds(self, record: Seen) -> bool:
+        """Return whether a record with the same time and content is among them."""
+        return any(each.is_like(record) for each in self.records)
+
 
 class Sight(NamedTuple):
     """What another Kafka holds of a partition.
@@ -236,10 +240,9 @@ def _runs(record: Seen, window: Window) -> Iterator[tuple[Seen | None, list[Seen
 
 def _not_found(fingerprint: Fingerprint, sight: Sight, is_other: bool) -> Verdict:
     record, newest = fingerprint.record, sight.newest
-    is_there = any(each.is_like(record) for each in sight.window.records)
     if newest is None:
         return Verdict("behind", None, is_other, "no record is there")
-    if is_there:
+    if sight.window.holds(record):
         return Verdict("unproven", None, is_other, _of_twins(fingerprint, sight.window))
     if newest.is_of_broker:
         return Verdict("unproven", None, is_other, _of_broker(fingerprint, sight))

@@ -191,12 +191,20 @@ class _Looking:
     def verdicts(self) -> dict[Fingerprint, Verdict]:
         """Return whether each record is there."""
         newest, same = self._newest(), self._same()
+        windows = self._windows(same)
         found = dict.fromkeys(self.wanted.values(), Verdict("unproven", reason=NOT_READ))
-        for place, window in self._windows(same).items():
+        for place, window in windows.items():
             if place in newest:
                 each = self.wanted[place]
                 found[each] = verdict(each, Sight(same.get(place), newest[place], window))
-        return self._with_broker_times(found, newest, same)
+        dated = {
+            place: last
+            for place, last in newest.items()
+            if last is not None and last.is_of_broker
+            if found[self.wanted[place]].kind == "unproven"
+            if not windows.get(place, Window()).holds(self.wanted[place].record)
+        }
+        return found | self._with_broker_times(dated, same)
 
     def _newest(self) -> dict[Partition, Seen | None]:
         """Return the last record of each partition that may be read, None if it has none."""
@@ -255,29 +263,23 @@ class _Looking:
         return len(records) < _PAST or any(each.time == asked for each in records[-_PAST:])
 
     def _with_broker_times(
-        self,
-        found: dict[Fingerprint, Verdict],
-        newest: Mapping[Partition, Seen | None],
-        same: Mapping[Partition, Seen],
+        self, dated: Mapping[Partition, Seen], same: Mapping[Partition, Seen]
     ) -> dict[Fingerprint, Verdict]:
-        """Return verdicts that name where the content is, of partitions whose times prove nothing.
+        """Return why nothing is proven where the times of records are the broker's.
 
-        There it is looked for near the same offset.
+        `dated` are the newest records of these partitions. The reason names where the content is
+        near the same offset. So few records never prove anything: it may be elsewhere, too.
         """
-        dated = {
-            place: last
-            for place, last in newest.items()
-            if last is not None and last.is_of_broker
-            if self.wanted[place] in found and found[self.wanted[place]].kind == "unproven"
-        }
-        spans = {}
+        found, spans = dict[Fingerprint, Verdict](), dict[Partition, Span]()
         for place in dated:
             offset, (begin, end) = self.wanted[place].record.offset, self.ranges[place]
             middle = min(offset, end)
             spans[place] = Span(max(begin, middle - _BESIDE), min(end, middle + _BESIDE))
         for place, records in _read(self.kafka, spans, self.until).items():
             each, window = self.wanted[place], Window(records)
-            found[each] = verdict(each, Sight(same.get(place), dated[place], window))
+            near = verdict(each, Sight(same.get(place), dated[place], window))
+            if near.kind == "unproven":
+                found[each] = near
         return found
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from cpreplicate.core.positions.fingerprints import Fingerprint, Verdict, digest_of
 from cpreplicate.core.positions.model import Position, Positions
+from cpreplicate.operations.kafka import fingerprints
 from cpreplicate.operations.kafka.fingerprints import Taken, look, proofs, take
 from tests.support.simulated_kafka import Log, Mirroring, Record, SimulatedKafka
 from tests.support.waiting import PATIENCE
@@ -147,6 +148,21 @@ def test_times_of_a_broker_prove_nothing_and_the_content_near_the_offset_is_name
     verdict = found(PLAIN, 3, moved)
     assert (verdict.kind, verdict.position) == ("unproven", None)
     assert "the record at 1 has the same content" in (verdict.reason or "")
+
+
+@pytest.mark.parametrize("most", [(200, 2_000), (4,)])
+def test_times_of_a_broker_at_the_end_prove_no_record_that_was_written_twice(monkeypatch, most):
+    """Also not where the first records that are read do not reach it."""
+    monkeypatch.setattr(fingerprints, "_MOST", most)
+    others = [(offset, 10, 1_000 + offset) for offset in range(1_500)]
+    others[100:102], others[1_400:1_402] = [
+        [(first, 5, 2), (first + 1, 9, 3)] for first in (100, 1_400)
+    ]
+    late = Record(1_500, NOON + 99, 77, is_of_broker=True)
+    verdict = found(PLAIN, 3, Log((*log(*others).records, late), 0, 1_501))
+    assert (verdict.kind, verdict.position) == ("unproven", None)
+    is_read = "2 records there have its time and content" in (verdict.reason or "")
+    assert is_read == (most != (4,))
 
 
 def test_a_mirror_that_copies_times_of_a_broker_is_proven():
