@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -92,6 +93,49 @@ def test_files_of_an_earlier_job_are_covered_by_the_same_suggestion(tmp_path):
     assert str(raised.value).startswith(
         f"file:{tmp_path}/copy/ckpt/{JOB}/chk-1: 11 referenced files are missing"
     )
+
+
+def moved(tmp_path: Path, *others: str) -> Path:
+    """Return where a job was moved to, whose files of other jobs are still where it was."""
+    old, new = tmp_path / "srv" / "ckpt", tmp_path / "copy" / "ckpt"
+    theirs = {f"../{other}/shared/z": 7 for other in others}
+    recorded_elsewhere(new, f"file:{old}", {**FILES, **theirs})
+    for other in others:
+        (old / other).parent.mkdir(parents=True, exist_ok=True)
+        (new / other).rename(old / other)
+    return new
+
+
+def suggested_for(root: Path) -> Remap:
+    with pytest.raises(Misplaced) as raised:
+        diff(request(root))
+    recorded, actual = str(raised.value).split("--remap ")[1].split(". ")[0].split("=")
+    return Remap(recorded, actual)
+
+
+def test_a_suggestion_maps_no_file_elsewhere_that_is_where_it_is_recorded(tmp_path):
+    new = moved(tmp_path, OTHER)
+    remap = suggested_for(new)
+    assert remap == Remap(f"file:{tmp_path}/srv/ckpt/{JOB}", f"file:{new}/{JOB}")
+    assert sync(request(new, remaps=(remap,)), silent).committed
+
+
+def test_a_suggestion_for_one_earlier_job_leaves_those_of_another_one(tmp_path):
+    third = "89abcdef" * 4
+    new = moved(tmp_path, OTHER, third)
+    (tmp_path / "srv" / "ckpt" / OTHER).rename(new / OTHER)
+    with pytest.raises(Misplaced) as raised:
+        diff(request(new))
+    options = str(raised.value).split("Run again with ")[1].split(". ")[0]
+    pairs = [each.split("=") for each in options.removeprefix("--remap ").split(" --remap ")]
+    assert {Path(recorded).name for recorded, _ in pairs} == {JOB, OTHER}
+    assert sync(request(new, remaps=tuple(Remap(*each) for each in pairs)), silent).committed
+
+
+def test_a_suggestion_stays_short_where_all_files_of_the_checkpoint_are_at_both_places(tmp_path):
+    new = moved(tmp_path, OTHER)
+    copytree(tmp_path / "srv" / "ckpt" / OTHER, new / OTHER)
+    assert suggested_for(new) == Remap(f"file:{tmp_path}/srv", f"file:{tmp_path}/copy")
 
 
 def test_the_wrong_remap_is_named_beside_the_right_one(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from cpreplicate.core.path_columns import (
     parts_of,
     texts,
     texts_among,
+    without,
 )
 from cpreplicate.core.sizes import counted
 from cpreplicate.core.tables import Lengths
@@ -179,20 +181,30 @@ class Search(NamedTuple):
             return -1 if status is None else status.length
         return _ANY_LENGTH
 
-    def suggest(self, missing: Iterable[str]) -> list[uri.Remap]:
-        """Return the remaps under which missing files exist.
+    def suggest(self, missing: Sequence[str], closure: Texts) -> list[uri.Remap]:
+        """Return the remaps under which missing files exist, and those that are there stay.
 
-        One file of each directory is checked.
+        `closure` are all files of the checkpoint. One file of each directory is checked.
         """
         remaps: list[uri.Remap] = []
-        parts = parts_of(texts(missing))
+        lacking = texts(missing)
+        parts = parts_of(lacking)
+        kept: list[str] | None = None
         for file in map(parts.text, _one_of_each_directory(parts)):
             recorded = self.recorded(file)
             if any(self._finds(remap, recorded) for remap in remaps):
                 continue
-            candidates = self._candidates(recorded)
-            remaps += [remap for remap in candidates if self._finds(remap, recorded)][:1]
+            found = [each for each in self._candidates(recorded) if self._finds(each, recorded)]
+            if found and kept is None:
+                kept = self._present(without(closure, lacking))
+            right = (each for each in found if not self._breaks(each, kept or ()))
+            remaps += [self._shortest(each, kept or ()) for each in islice(right, 1)]
         return remaps
+
+    def _present(self, files: Texts) -> list[str]:
+        """Return one file of each directory, if it is there."""
+        parts = parts_of(files)
+        return [*filter(self._exists, map(parts.text, _one_of_each_directory(parts)))]
 
     def recorded(self, file: str) -> str:
         """Return the path that the `_metadata` records for a file that is read from this URI."""
@@ -210,31 +222,64 @@ class Search(NamedTuple):
         actual = self.source.job_root or self.source.checkpoint
         head, is_own, _ = recorded.rpartition(f"/{uri.name(actual)}/")
         root = f"{head}/{uri.name(actual)}" if is_own else job_directory(recorded)
-        pairs = [
-            (root, actual),
-            (_parent(root), _parent(actual)),
-            (uri.filesystem(recorded), uri.filesystem(actual)),
-        ]
-        for pair in pairs:
-            if not _maps(shortest := _shortest(uri.Remap(*pair), actual), actual):
-                yield shortest
+        yield uri.Remap(root, actual)
+        yield uri.Remap(root, f"{_parent(actual)}/{uri.name(root)}")
+        yield uri.Remap(_parent(root), _parent(actual))
+        yield uri.Remap(uri.filesystem(recorded), uri.filesystem(actual))
+
+    def _shortest(self, remap: uri.Remap, kept: Sequence[str]) -> uri.Remap:
+        """Return a remap without the components in which both sides end.
+
+        As many remain as are needed to break nothing.
+        """
+        while (
+            uri.local_path(remap.recorded)
+            and uri.name(remap.recorded) == uri.name(remap.actual)
+            and uri.local_path(remap.actual)
+        ):
+            shorter = uri.Remap(_parent(remap.recorded), _parent(remap.actual))
+            if self._breaks(shorter, kept):
+                break
+            remap = shorter
+        return remap
+
+    def _breaks(self, remap: uri.Remap, kept: Sequence[str]) -> bool:
+        """Return whether a remap changes what is read from the source's directory, or does nothing,
+        or looks for one of the files that are `kept` where it is not.
+        """
+        actual = f"{self.source.job_root or self.source.checkpoint}/x"
+        if remap.recorded == remap.actual or uri.remap(actual, [remap]) != actual:
+            return True
+        return any(self._loses(remap, file) for file in kept)
+
+    def _loses(self, remap: uri.Remap, file: str) -> bool:
+        """Return whether a file that is there is looked for elsewhere, and is not there."""
+        remaps = sorted([*self.remaps, remap], key=lambda each: -len(each.recorded))
+        other = uri.remap(self.recorded(file), remaps)
+        return other != file and not self._has(other)
 
     def _finds(self, remap: uri.Remap, recorded: str) -> bool:
         file = uri.remap(recorded, [remap])
-        is_allowed = any(uri.within(file, root) for root in self.allowed)
-        return file != recorded and is_allowed and self._exists(file)
+        return file != recorded and self._has(file)
+
+    def _has(self, file: str) -> bool:
+        """Return whether a file is there, and may be read."""
+        return any(uri.within(file, root) for root in self.allowed) and self._exists(file)
 
     def _exists(self, file: str) -> bool:
         return self.side.storage(file).stat(file) is not None
 
 
-def error(search: Search, missing: Sequence[str], short: Sequence[str]) -> SourceBroken:
+def error(
+    search: Search, missing: Sequence[str], short: Sequence[str], closure: Texts
+) -> SourceBroken:
     """Return the error for an incomplete source.
 
     `missing` are the files that are missing, `short` are descriptions of those that are too short.
+    `closure` are all files of the checkpoint.
     """
     checkpoint = search.source.checkpoint
-    if remaps := search.suggest(missing):
+    if remaps := search.suggest(missing, closure):
         actual = " and ".join(_spelled(remap.actual) for remap in remaps)
         return Misplaced(
             f"{checkpoint}: {_count(len(missing))} missing where its _metadata records them, but"
@@ -323,28 +368,6 @@ def _one_of_each_directory(files: Parts) -> list[int]:
     rows: list[int] = np.unique(files.codes, return_index=True)[1].tolist()
     step = math.ceil(len(rows) / _MOST_DIRECTORIES) or 1
     return sorted(rows, key=lambda row: files.prefixes[int(files.codes[row])])[::step]
-
-
-def _shortest(remap: uri.Remap, root: str) -> uri.Remap:
-    """Return a remap without the components in which both sides end.
-
-    As many are kept as are needed not to map what is read from `root`, too.
-    """
-    while (
-        uri.local_path(remap.recorded)
-        and uri.name(remap.recorded) == uri.name(remap.actual)
-        and uri.local_path(remap.actual)
-    ):
-        shorter = uri.Remap(_parent(remap.recorded), _parent(remap.actual))
-        if _maps(shorter, root):
-            break
-        remap = shorter
-    return remap
-
-
-def _maps(remap: uri.Remap, root: str) -> bool:
-    """Return whether a remap changes what is read from `root`, or nothing at all."""
-    return remap.recorded == remap.actual or uri.remap(f"{root}/x", [remap]) != f"{root}/x"
 
 
 def _parent(directory: str) -> str:

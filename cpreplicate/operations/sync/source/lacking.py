@@ -40,7 +40,8 @@ def refuse_lacking(missing: Sequence[str], short: Sequence[str], source_state: S
             " deleted. Run again with the job's directory to take its newest checkpoint. Files that"
             " were copied stay useful"
         )
-    raise incomplete.error(search(source_state), missing, short)
+    closure = source_state.needed.sources.texts()
+    raise incomplete.error(search(source_state), missing, short, closure)
 
 
 def look_for_copies(plan: Plan, source_state: SourceState) -> tuple[str, ...]:

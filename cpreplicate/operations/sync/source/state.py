@@ -376,7 +376,7 @@ def _refuse_other_roots(files: Closure, source: Source, request: SyncRequest) ->
     outside = [path for path in files.files if is_outside(path)]
     if not outside:
         return
-    remaps = _search(source, request).suggest(outside)
+    remaps = _search(source, request).suggest(outside, files.files.sources.texts())
     hint = (
         "Files of the same names exist at the source: to read these, add"
         f" {incomplete.options(remaps)}. "
