@@ -88,7 +88,7 @@ def manifest_of(point: RestorePoint) -> dict[str, Any] | None:
     annotations = {
         _NAME: _writable(point.name),
         _PLACE: _writable(point.replica),
-        _OBSERVED: f"{point.observed:.3f}",
+        _OBSERVED: _written(point.observed),
     }
     snapshot["metadata"] = {**snapshot["metadata"], "labels": labels, "annotations": annotations}
     return {**snapshot, "spec": {"savepoint": {**savepoint, "path": path}}}
@@ -97,11 +97,13 @@ def manifest_of(point: RestorePoint) -> dict[str, Any] | None:
 def change_of(point: RestorePoint, kept: Sequence[Kept]) -> Change | None:
     """Return what is to be changed for a job, None if its object is current.
 
-    An object whose writer has looked at the replica later stays: another service has written it.
-    What a job is started from is never deleted before its successor is there.
+    An object whose writer has looked at the replica later stays: it is of another service, or this
+    one was started again. What a job is started from is never deleted before its successor is
+    there.
     """
     manifest = manifest_of(point)
-    if manifest is None or any(each.observed > (point.observed or 0.0) for each in kept):
+    looked = float(_written(point.observed or 0.0))  # as it is read from an object
+    if manifest is None or any(each.observed > looked for each in kept):
         return None
     path = manifest["spec"]["savepoint"]["path"]
     others = tuple(each for each in kept if each.path != path)
@@ -255,6 +257,11 @@ def _kept(found: Mapping[str, Any]) -> Kept:
     except ValueError:
         seconds = 0.0
     return Kept(metadata["name"], metadata["uid"], str(savepoint.get("path", "")), seconds)
+
+
+def _written(observed: float) -> str:
+    """Return a time as an object has it."""
+    return f"{observed:.3f}"
 
 
 def _label(text: str) -> str:

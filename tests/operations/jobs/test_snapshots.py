@@ -237,6 +237,22 @@ def test_nothing_is_deleted_before_its_successor_is_there(namespace):
     assert namespace.paths() == [f"{REPLICA}/chk-2"]
 
 
+def test_what_could_not_be_deleted_is_deleted_later_whatever_the_fraction_of_its_second(namespace):
+    keeper, delete = Keeper(namespace), namespace.delete
+    keeper.update(point(1))
+
+    def fail(_name, _uid):
+        raise Unanswered("the API server of Kubernetes does not answer")
+
+    namespace.delete = fail
+    newer = point(2, NOON + 60.0006)  # is written as 60.001
+    assert not keeper.update(newer)
+    assert keeper.keeper.counts().behind == 1
+    namespace.delete = delete
+    assert keeper.update(newer)
+    assert namespace.paths() == [f"{REPLICA}/chk-2"]
+
+
 def test_replicas_of_one_id_below_two_roots_have_labels_of_their_own():
     assert label_of("hdfs://a/x") != label_of("hdfs://b/x")
     assert change_of(point(1), ()) is not None
