@@ -25,6 +25,7 @@ _NO_LABEL = re.compile("[^A-Za-z0-9_.-]")
 _PAUSE = 1.0  # seconds between two looks at what the service observed
 _LIST_AGAIN = 600.0  # seconds: others may have deleted or created objects meanwhile
 _RETRY = 10.0  # seconds after a failure
+_CLOCKS_APART = 30.0  # seconds by which the clocks of two services may differ
 _MOST_UNANSWERED = 3  # calls in a row: the next ones would not be answered either
 _MOST_LINES = 20
 
@@ -94,16 +95,16 @@ def manifest_of(point: RestorePoint) -> dict[str, Any] | None:
     return {**snapshot, "spec": {"savepoint": {**savepoint, "path": path}}}
 
 
-def change_of(point: RestorePoint, kept: Sequence[Kept]) -> Change | None:
+def change_of(point: RestorePoint, kept: Sequence[Kept], now: float) -> Change | None:
     """Return what is to be changed for a job, None if its object is current.
 
     An object whose writer has looked at the replica later stays: it is of another service, or this
-    one was started again. What a job is started from is never deleted before its successor is
-    there.
+    one was started again. One that is dated in the future `is_ahead`, and does not count. What a
+    job is started from is never deleted before its successor is there.
     """
     manifest = manifest_of(point)
     looked = float(_written(point.observed or 0.0))  # as it is read from an object
-    if manifest is None or any(each.observed > looked for each in kept):
+    if manifest is None or any(each.observed > looked and not is_ahead(each, now) for each in kept):
         return None
     path = manifest["spec"]["savepoint"]["path"]
     others = tuple(each for each in kept if each.path != path)
@@ -111,6 +112,11 @@ def change_of(point: RestorePoint, kept: Sequence[Kept]) -> Change | None:
     if is_there and not others:
         return None
     return Change(point.replica, None if is_there else manifest, others)
+
+
+def is_ahead(kept: Kept, now: float) -> bool:
+    """Return whether an object is dated in the future, because a clock is wrong."""
+    return kept.observed > now + _CLOCKS_APART
 
 
 class SnapshotKeeper:
@@ -130,7 +136,7 @@ class SnapshotKeeper:
     ) -> None:
         self._objects, self._points, self._warn, self._clock = objects, points, warn, clock
         self._kept: dict[str, list[Kept]] = {}
-        self._list_at = 0.0
+        self._list_at = self._warn_at = 0.0
         self._behind = self._failures = 0
         self._refused: set[str] = set()  # replicas
         self._stopping = threading.Event()
@@ -220,16 +226,29 @@ class SnapshotKeeper:
         return problems
 
     def _change(self, point: RestorePoint) -> Change | None:
-        return change_of(point, self._kept.get(label_of(point.replica), ()))
+        return change_of(point, self._kept.get(label_of(point.replica), ()), self._clock.now())
 
     def _apply(self, change: Change) -> None:
         """Create, then delete, and note what is there then."""
         kept = self._kept.setdefault(label_of(change.replica), [])
         if change.create is not None:
             kept.append(_kept(self._objects.create(change.create)))
+            self._warn_of_clocks(change)
         for each in change.delete:
             self._objects.delete(each.name, each.uid)
             kept.remove(each)
+
+    def _warn_of_clocks(self, change: Change) -> None:
+        """Warn once in a while that another service's clock is ahead: both replace each other."""
+        now = self._clock.now()
+        ahead = [each for each in change.delete if is_ahead(each, now)]
+        if ahead and self._clock.monotonic() >= self._warn_at:
+            self._warn_at = self._clock.monotonic() + _LIST_AGAIN
+            self._warn(
+                f"the FlinkStateSnapshot {ahead[0].name} was dated {ahead[0].observed - now:.0f} s"
+                " in the future, and was replaced. Synchronise the clocks of the hosts of services"
+                " with NTP"
+            )
 
     def _failed(self, problems: Sequence[str]) -> None:
         if problems:

@@ -161,6 +161,26 @@ def test_what_another_service_has_seen_later_stays(namespace):
     assert namespace.paths() == [f"{REPLICA}/chk-2"]
 
 
+def test_an_object_dated_in_the_future_holds_up_no_change_and_the_clock_is_named(namespace):
+    keeper = Keeper(namespace)
+    Keeper(namespace).update(point(1, keeper.clock.now() + 86_400))
+    for number in (2, 3):
+        keeper.clock.pass_(60.0)
+        assert keeper.update(point(number, keeper.clock.now()))
+        assert namespace.paths() == [f"{REPLICA}/chk-{number}"]
+    (line,) = keeper.lines
+    assert "in the future, and was replaced. Synchronise the clocks" in line
+    assert keeper.keeper.counts() == SnapshotCounts(0, 0)
+
+
+def test_an_object_of_a_service_whose_clock_is_ahead_by_what_is_allowed_stays(namespace):
+    keeper = Keeper(namespace)
+    Keeper(namespace).update(point(2, keeper.clock.now() + 29))
+    assert keeper.update(point(1, keeper.clock.now()))
+    assert namespace.paths() == [f"{REPLICA}/chk-2"]
+    assert keeper.lines == []
+
+
 def test_the_object_of_an_older_checkpoint_that_was_promoted_replaces_the_newer_one(namespace):
     keeper = Keeper(namespace)
     keeper.update(point(2))
@@ -255,7 +275,7 @@ def test_what_could_not_be_deleted_is_deleted_later_whatever_the_fraction_of_its
 
 def test_replicas_of_one_id_below_two_roots_have_labels_of_their_own():
     assert label_of("hdfs://a/x") != label_of("hdfs://b/x")
-    assert change_of(point(1), ()) is not None
+    assert change_of(point(1), (), NOON) is not None
 
 
 def test_jobs_of_one_id_have_objects_of_their_own_and_labels_that_tell_them_apart(namespace):
