@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -24,6 +26,7 @@ _LONGEST_LABEL = 63
 _NO_LABEL = re.compile("[^A-Za-z0-9_.-]")
 _PAUSE = 1.0  # seconds between two looks at what the service observed
 _LIST_AGAIN = 600.0  # seconds: others may have deleted or created objects meanwhile
+_LIST_BEFORE_A_CHANGE = 10.0  # seconds: another service may have changed objects meanwhile
 _RETRY = 10.0  # seconds after a failure
 _CLOCKS_APART = 30.0  # seconds by which the clocks of two services may differ
 _MOST_UNANSWERED = 3  # calls in a row: the next ones would not be answered either
@@ -136,7 +139,9 @@ class SnapshotKeeper:
     ) -> None:
         self._objects, self._points, self._warn, self._clock = objects, points, warn, clock
         self._kept: dict[str, list[Kept]] = {}
-        self._list_at = self._warn_at = 0.0
+        self._listed_at = -math.inf
+        self._warn_at = 0.0
+        self._unreadable: list[str] = []  # what is wrong with single objects of the list
         self._behind = self._failures = 0
         self._refused: set[str] = set()  # replicas
         self._stopping = threading.Event()
@@ -158,61 +163,89 @@ class SnapshotKeeper:
 
         Raises nothing: what Kubernetes answers may be odd.
         """
-        problems: list[str] = []
+        problems: dict[str, str] = {}  # by replica
+        self._unreadable = []
         try:
             points = self._points()
             self._count_behind(points)
-            problems += self._list()
+            self._list(_LIST_AGAIN)
             self._count_behind(points)
-            self._apply_all(points, problems)
+            refused = self._apply_all(points, problems)
+            self._settle(refused, problems)
         except Exception as error:  # noqa: BLE001  # the thread goes on; it concerns each object
-            problems.append(f"FlinkStateSnapshots are not current: {described(error)}")
-        self._failed(problems)
-        return not problems
+            problems[""] = f"FlinkStateSnapshots are not current: {described(error)}"
+        lines = [*self._unreadable, *problems.values()]
+        self._failed(lines)
+        return not lines
 
     def _count_behind(self, points: Sequence[RestorePoint]) -> None:
         self._behind = sum(
             each.starting is None or self._change(each) is not None for each in points
         )
 
-    def _apply_all(self, points: Sequence[RestorePoint], problems: list[str]) -> None:
+    def _apply_all(
+        self, points: Sequence[RestorePoint], problems: dict[str, str]
+    ) -> list[RestorePoint]:
         """Apply what is due, what failed last time at last; add what is in the way.
 
-        Raises `CpreplicateError` for what would be in the way of each further call.
+        Returns the jobs whose object was refused. Raises `CpreplicateError` for what would be in
+        the way of each further call.
         """
-        unanswered = 0
+        unanswered, refused = 0, list[RestorePoint]()
         for point in sorted(points, key=lambda each: each.replica in self._refused):
-            if (change := self._change(point)) is None:
+            if self._change(point) is None:
                 continue
+            self._list(_LIST_BEFORE_A_CHANGE)
             try:
-                self._apply(change)
+                self._make_current(point)
             except Exception as error:  # it concerns this job only
                 self._refused.add(point.replica)
                 if _is_of_all(error):
                     raise
                 unanswered = unanswered + 1 if isinstance(error, Unanswered) else 0
                 reason = described(error)
-                problems.append(f"{point.name}: its FlinkStateSnapshot is not current: {reason}")
+                problems[point.replica] = (
+                    f"{point.name}: its FlinkStateSnapshot is not current: {reason}"
+                )
+                refused += [point] if isinstance(error, Refused) else []
                 if unanswered >= _MOST_UNANSWERED:
-                    return
+                    break
             else:
-                self._refused.discard(point.replica)
-                self._behind -= 1
                 unanswered = 0
+        return refused
+
+    def _settle(self, refused: Sequence[RestorePoint], problems: dict[str, str]) -> None:
+        """Leave out problems with objects that are there: another service has created them."""
+        if not refused:
+            return
+        self._list(0.0)
+        for point in refused:
+            change = self._change(point)
+            if change is None or change.create is None:
+                with suppress(Refused):  # it is the deletion that is refused
+                    self._make_current(point)
+                    del problems[point.replica]
+
+    def _make_current(self, point: RestorePoint) -> None:
+        """Apply what is due for a job whose object was not current."""
+        if (change := self._change(point)) is not None:  # else another service has done it
+            self._apply(change)
+        self._refused.discard(point.replica)
+        self._behind -= 1
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             pause = _PAUSE if self.update() else _RETRY
             self._stopping.wait(pause)
 
-    def _list(self) -> list[str]:
-        """List the objects of cpreplicate, unless that was done not long ago.
+    def _list(self, within: float) -> None:
+        """List the objects of cpreplicate, unless that was done within some seconds.
 
-        Returns what is wrong with single ones.
+        Notes what is wrong with single ones.
         """
         now, problems = self._clock.monotonic(), list[str]()
-        if now < self._list_at:
-            return problems
+        if now < self._listed_at + within:
+            return
         kept: dict[str, list[Kept]] = {}
         selector = ",".join(f"{key}={value}" for key, value in _OURS.items())
         for found in self._objects.listed(selector):
@@ -222,8 +255,7 @@ class SnapshotKeeper:
                     kept.setdefault(str(replica), []).append(_kept(found))
             except (TypeError, KeyError, AttributeError) as error:
                 problems.append(f"a FlinkStateSnapshot cannot be read: {type(error).__name__}")
-        self._kept, self._list_at = kept, now + _LIST_AGAIN
-        return problems
+        self._kept, self._listed_at, self._unreadable = kept, now, problems
 
     def _change(self, point: RestorePoint) -> Change | None:
         return change_of(point, self._kept.get(label_of(point.replica), ()), self._clock.now())
@@ -253,7 +285,7 @@ class SnapshotKeeper:
     def _failed(self, problems: Sequence[str]) -> None:
         if problems:
             self._failures += len(problems)
-            self._list_at = 0.0  # what is there now is listed before it is trusted
+            self._listed_at = -math.inf  # what is there now is listed before it is trusted
         for line in problems[:_MOST_LINES]:
             self._warn(line)
         if len(problems) > _MOST_LINES:

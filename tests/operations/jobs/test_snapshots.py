@@ -181,6 +181,51 @@ def test_an_object_of_a_service_whose_clock_is_ahead_by_what_is_allowed_stays(na
     assert keeper.lines == []
 
 
+def test_two_services_that_see_the_same_checkpoints_hinder_each_other_nowhere(namespace):
+    active, standin = Keeper(namespace), Keeper(namespace)
+    for number in range(1, 5):
+        for seconds, each in enumerate((active, standin)):  # at once: no list shows the other's
+            assert each.update(point(number, NOON + 60 * number + seconds))
+    assert namespace.paths() == [f"{REPLICA}/chk-4"]
+    assert active.lines == standin.lines == []
+    assert standin.keeper.counts() == active.keeper.counts() == SnapshotCounts(0, 0)
+
+
+def test_what_another_service_has_seen_later_stays_also_since_the_last_list(namespace):
+    active, late = Keeper(namespace), Keeper(namespace)
+    late.update(point(1, NOON))
+    for number in (2, 3):
+        active.update(point(number, NOON + 60 * number))
+    late.clock.pass_(120.0)
+    assert late.update(point(2, NOON + 61))
+    assert namespace.paths() == [f"{REPLICA}/chk-3"]
+    assert namespace.calls.count("create") == 3
+
+
+def test_an_object_that_may_not_be_deleted_is_one_failure(namespace):
+    keeper = Keeper(namespace)
+    keeper.update(point(1))
+
+    def deny(_name, _uid):
+        raise Refused("403")
+
+    namespace.delete = deny
+    assert not keeper.update(point(2, NOON + 60))
+    (line,) = keeper.lines
+    assert "orders: its FlinkStateSnapshot is not current: 403" in line
+    assert keeper.keeper.counts() == SnapshotCounts(1, 1)
+
+
+def test_what_two_services_have_created_beside_each_other_is_one_after_the_next_list(namespace):
+    active, late = Keeper(namespace), Keeper(namespace)
+    late.update(point(1, NOON))
+    active.update(point(2, NOON + 120))
+    late.update(point(3, NOON + 60))  # within seconds of the list
+    active.clock.pass_(10_000.0)
+    assert active.update(point(2, NOON + 120))
+    assert namespace.paths() == [f"{REPLICA}/chk-2"]
+
+
 def test_the_object_of_an_older_checkpoint_that_was_promoted_replaces_the_newer_one(namespace):
     keeper = Keeper(namespace)
     keeper.update(point(2))
