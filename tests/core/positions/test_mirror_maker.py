@@ -173,6 +173,14 @@ def test_where_the_source_goes_back_after_the_checkpoint_the_syncs_before_it_cou
     assert (offset, doubled) == (201, 9 + 210)
 
 
+def test_where_the_source_goes_back_in_the_second_of_a_cut_date_the_syncs_before_it_count():
+    """S3 dates a checkpoint by whole seconds: the job may have read nothing of the new topic."""
+    assert COMPLETED % 1 == 0
+    soon = COMPLETED + 0.5
+    created = [(0, 0), (200, 200), (0, 230, soon), (300, 530, soon)]
+    assert place(translated(210, *created))[0] == 201
+
+
 def test_syncs_that_may_be_those_of_the_opposite_direction_translate_nothing():
     syncs = [(0, 0), (100, 100)]
     with pytest.raises(Refused, match="opposite direction"):
