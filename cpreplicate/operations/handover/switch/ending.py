@@ -64,11 +64,15 @@ def wait_for(
 
 
 def restored_from(
-    job_id: str, cluster: FlinkControl, request: SwitchRequest, refresh: float
+    job_id: str,
+    cluster: FlinkControl,
+    request: SwitchRequest,
+    refresh: float,
+    advice: str = GOING_ON,
 ) -> str | None:
     """Return the path from which a job that runs was restored, None if it began with empty state.
 
-    `refresh` is that of the cluster.
+    `refresh` is that of the cluster. Raises as `wait_for`.
     """
     until = time.monotonic() + 2 * refresh + _MARGIN
 
@@ -76,7 +80,8 @@ def restored_from(
         found = cluster.restored(job_id)
         return None if found is None or (found.path is None and time.monotonic() < until) else found
 
-    return wait_for(restored, request, f"from what {job_id} was restored at {cluster.url}").path
+    what = f"from what {job_id} was restored at {cluster.url}"
+    return wait_for(restored, request, what, advice).path
 
 
 def when_gone(log: SwitchLog) -> str:

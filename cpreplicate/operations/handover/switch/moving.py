@@ -26,6 +26,7 @@ from cpreplicate.operations.handover.switch.request import JobSwitch, Round
 from cpreplicate.operations.handover.switch.rounds import copy_last, patient
 from cpreplicate.operations.handover.switch.standstill import expected_standstill, least_standstill
 from cpreplicate.operations.handover.switch.starting import (
+    after_another,
     refuse_another_cluster,
     run_of,
     submit,
@@ -182,7 +183,7 @@ def _started(
         mode = promotion.starting.restore.claim_mode
         submit(asked._replace(claim_mode=mode), str(jar), version, target, run.request)
     phases = run.phases(dict(result.phases), "accepted")
-    wait_until_it_runs(record.new_job, point, target, run.request)
+    wait_until_it_runs(record.new_job, point, target, run.request, after_another(log))
     phases = run.phases(phases, "running")
     run.notify(f"the job runs at {record.target} as {record.new_job}")
     warnings = result.warnings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import suppress
+import time
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME
@@ -18,12 +18,13 @@ from cpreplicate.operations.handover.switch.ending import (
 )
 from cpreplicate.operations.handover.switch.request import Program, SwitchRequest
 from cpreplicate.protocol.switch_record import NAME as SWITCH
-from cpreplicate.protocol.switch_record import SwitchRecord
+from cpreplicate.protocol.switch_record import SwitchLog, SwitchRecord
 from cpreplicate.storage import Transient
 
 _DUPLICATE = "already been submitted"
 _LATE = "TimeoutException"
 _OVER = ("CANCELED", "FAILED")
+_ANSWER = 30.0  # seconds in which a cluster is asked again before a job starts without its answer
 
 
 def run_of(record: SwitchRecord, job_id: str, point: str, program: Program) -> Run:
@@ -78,11 +79,12 @@ def submit(
 
 
 def wait_until_it_runs(
-    job_id: str, point: str, cluster: FlinkControl, request: SwitchRequest
+    job_id: str, point: str, cluster: FlinkControl, request: SwitchRequest, advice: str
 ) -> None:
     """Return once each task of a job runs, and it was restored from a point.
 
-    Raises `NotSwitched` if it ended, or began with other state; then it may still run.
+    Raises `NotSwitched` if it ended, or began with empty state; then it may still run. Raises
+    `SwitchUnclear` with the advice if another switch has started it, from another point.
     """
     refresh = cluster.cluster().refresh
 
@@ -99,45 +101,84 @@ def wait_until_it_runs(
         )
     if is_same_place(restored, point):
         return
-    if uri.name(uri.parent(restored)) == job_id:
+    if _is_own(restored, job_id):
         _refuse_unless_gone_on(restored, point, job_id, cluster)
     else:
-        _refuse_other_point(job_id, restored, point, cluster, after_another(uri.parent(point)))
+        raise _started_by_another(f"runs at {cluster.url} from {restored}", job_id, advice)
 
 
-def refuse_started(job_id: str, point: str, cluster: FlinkControl, advice: str) -> None:
-    """Raise `SwitchUnclear` if a job runs, and was not started from a point.
+def refuse_started(job_id: str, cluster: FlinkControl, request: SwitchRequest, advice: str) -> None:
+    """Raise `SwitchUnclear` if a job has not ended that this switch has not started, or has ended.
 
-    Another switch of the same job has started it then. A cluster that does not answer proves
-    nothing, and is not waited for.
+    Another switch of the same job has started it then, whatever it was restored from since. A
+    cluster that does not answer is asked again for half a minute; then it counts as one without it.
     """
-    with suppress(Transient, MetadataError):
-        if cluster.state(job_id) in (None, *ENDED, "FAILED"):
-            return
-        found = cluster.restored(job_id)
-        if found is not None and found.path is not None:
-            _refuse_other_point(job_id, found.path, point, cluster, advice)
+    state = _state_in_time(job_id, cluster, request)
+    if state not in (None, *ENDED, "FAILED"):
+        raise _started_by_another(f"is {state} at {cluster.url}", job_id, advice)
 
 
-def _refuse_other_point(
-    job_id: str, restored: str, point: str, cluster: FlinkControl, advice: str
+def refuse_unless_started_here(
+    job_id: str, point: str, cluster: FlinkControl, request: SwitchRequest, advice: str
 ) -> None:
-    own = uri.name(uri.parent(restored)) == job_id  # it was restored again since
-    if own or is_same_place(restored, point):
+    """Raise `SwitchUnclear` unless this switch has started a job that is to be cancelled.
+
+    It has if the job was restored from the point of its replica, or runs from empty state. Flink
+    names the last restore only: a job that was restored again since, from its own checkpoint, may
+    be that of another switch, into another TARGET_ROOT.
+    """
+    by_hand = (
+        f"It was left running. If no other `switch` of it was run, cancel it at {cluster.url}, and"
+        " run with --take-back again: what it did there is processed again then. Or run without"
+        f" --take-back, to have it stay there. Else: {advice}"
+    )
+    restored = restored_from(job_id, cluster, request, cluster.cluster().refresh, by_hand)
+    if restored is None and cluster.has_all_tasks(job_id):
         return
+    if restored is not None and is_same_place(restored, point):
+        return
+    if restored is not None and not _is_own(restored, job_id):
+        raise _started_by_another(f"runs at {cluster.url} from {restored}", job_id, advice)
+    found = "is not reported" if restored is None else f"is {restored}, its own checkpoint"
     raise SwitchUnclear(
-        f"the job {job_id} runs at {cluster.url} from {restored}, not from {point}: another"
-        " `switch` of the same job started it, into another TARGET_ROOT. It was left running, and"
-        f" nothing was started. {advice}"
+        f"the job {job_id} has not ended at {cluster.url}, and from what it was restored last"
+        f" {found}: whether this `switch` started it, or another one, is not known. {by_hand}"
     )
 
 
-def after_another(replica: str) -> str:
-    """Return how a switch ends whose job another one has started at the target."""
-    return (
-        f"To have {replica} followed again, run `cpreplicate unseal {shlex.quote(replica)}"
-        f" --no-job-uses-it`, and delete .cpreplicate/{SWITCH} there"
+def _is_own(restored: str, job_id: str) -> bool:
+    """Return whether a job was restored again, from a checkpoint that it took itself."""
+    return uri.name(uri.parent(restored)) == job_id
+
+
+def _state_in_time(job_id: str, cluster: FlinkControl, request: SwitchRequest) -> str | None:
+    """Return the state of a job, None also if a cluster does not answer for a time."""
+    until = time.monotonic() + min(_ANSWER, request.patience)
+    while True:
+        try:
+            return cluster.state(job_id)
+        except (Transient, MetadataError):
+            if time.monotonic() > until:
+                return None
+        time.sleep(request.pause)
+
+
+def _started_by_another(found: str, job_id: str, advice: str) -> SwitchUnclear:
+    return SwitchUnclear(
+        f"the job {job_id} {found}: another `switch` of the same job started it, into another"
+        f" TARGET_ROOT. It was left running, and nothing was started. {advice}"
     )
+
+
+def after_another(log: SwitchLog) -> str:
+    """Return how a switch ends whose job another one has started."""
+    replica = log.record.replica
+    unsealed = (
+        f"run `cpreplicate unseal {shlex.quote(replica)} --no-job-uses-it` if it is sealed, and "
+        if replica is not None
+        else ""
+    )
+    return f"To have {log.root} followed again, {unsealed}delete .cpreplicate/{SWITCH} there"
 
 
 def _refuse_unless_gone_on(own: str, point: str, job_id: str, cluster: FlinkControl) -> None:

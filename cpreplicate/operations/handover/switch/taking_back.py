@@ -29,6 +29,7 @@ from cpreplicate.operations.handover.switch.starting import (
     after_another,
     refuse_another_cluster,
     refuse_started,
+    refuse_unless_started_here,
     run_of,
     submit,
     wait_until_it_runs,
@@ -70,7 +71,7 @@ def take_back(
         log.write(step="taken back")
         return f"the job {record.job_id} was not stopped, and is {state} at {record.origin}"
     if clusters.target is not None:
-        _refuse_of_another_switch(log, clusters.target)
+        refuse_started(record.new_job, clusters.target, request, after_another(log))
     sealed = _unseal(record.replica, request.sync.sides.target)
     return f"{_restart(log, clusters.origin, request, notify)}{sealed}"
 
@@ -141,16 +142,10 @@ def _end_at_target(
             " for the same id, which no cluster starts twice"
         )
     if state not in _DEAD:
-        _refuse_of_another_switch(log, target)
+        point = uri.join(str(log.record.replica), str(log.record.checkpoint))
+        refuse_unless_started_here(job_id, point, target, request, after_another(log))
         cancel(job_id, target, request)
         wait_for_end(job_id, target, request)
-
-
-def _refuse_of_another_switch(log: SwitchLog, target: FlinkControl) -> None:
-    """Raise `SwitchUnclear` if another switch of the job, into another root, has started it."""
-    record = log.record
-    point = uri.join(record.replica or log.root, record.checkpoint or "chk-0")
-    refuse_started(record.new_job, point, target, after_another(uri.parent(point)))
 
 
 def _unseal(root: str | None, side: Side) -> str:
@@ -182,7 +177,7 @@ def _restart(log: SwitchLog, origin: FlinkControl, request: SwitchRequest, notif
     run = run_of(record, record.back_job, str(record.point), program)
     try:
         submit(run, jar_id, version, origin, request)
-        wait_until_it_runs(run.job_id, run.path, origin, request)
+        wait_until_it_runs(run.job_id, run.path, origin, request, after_another(log))
     except (NotSwitched, FlinkRefused) as error:
         log.write(step="taken back")
         raise SwitchUnclear(

@@ -176,8 +176,9 @@ def test_a_job_that_may_have_begun_with_empty_state_is_left_to_a_person(centres:
     centres.b.start(NEXT_JOB, "orders")
     centres.b.jobs[NEXT_JOB].restored = f"{centres.b.root}/{NEXT_JOB}/chk-1"
     control = SimulatedControl(centres.b)
+    point = f"{centres.replica}/chk-1"
     with pytest.raises(SwitchUnclear, match="It was left running"):
-        wait_until_it_runs(NEXT_JOB, f"{centres.replica}/chk-1", control, centres.request())
+        wait_until_it_runs(NEXT_JOB, point, control, centres.request(), "advice")
     assert centres.b.running() == [NEXT_JOB]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,27 @@ from typing import Any
 import pytest
 
 from cpreplicate.core.notify import silent
-from cpreplicate.errors import CpreplicateError, FlinkRefused, NotSwitched, Refused, SwitchUnclear
+from cpreplicate.errors import (
+    CpreplicateError,
+    FlinkRefused,
+    NoSpace,
+    NotSwitched,
+    NotThere,
+    Refused,
+    SwitchUnclear,
+)
+from cpreplicate.flink import Overview
+from cpreplicate.flink.control import Restored
+from cpreplicate.operations.handover.switch import moving
 from cpreplicate.operations.handover.switch.request import Clusters
+from cpreplicate.operations.handover.switch.rounds import copy_last
 from cpreplicate.operations.handover.switch.switch import switch
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol.switch_record import SwitchRecord, id_of_next, marks, new_id, read_switch
 from cpreplicate.runners import ExecutionOptions
-from cpreplicate.storage import Side
+from cpreplicate.storage import Side, Transient
 from tests.operations.handover.switch.test_steps import MOMENTS as CALLS
-from tests.operations.handover.switch.test_steps import Centres, fails_at
+from tests.operations.handover.switch.test_steps import Centres, Killed, fails_at
 from tests.support.jobs import JOB
 from tests.support.simulated_flink import SimulatedControl, SimulatedFlink
 
@@ -200,6 +213,127 @@ def test_one_that_is_taken_back_leaves_the_job_that_the_other_one_started(
     with pytest.raises(SwitchUnclear, match="into another TARGET_ROOT"):
         centres.switch(take_back=True)
     assert centres.running() == running
+
+
+def full_after_another(
+    centres: Centres, monkeypatch: pytest.MonkeyPatch, since: Callable[[], None] = lambda: None
+) -> list[Any]:
+    """Have another switch run before the cancel, and the last copy of this one fail `since`."""
+    centres.a.version = centres.b.version = (1, 16)  # which remembers no claim
+    done = meanwhile(centres, (("a", "cancel"), 1, "before"))
+
+    def full(*of: Any) -> Any:
+        if not done:
+            return copy_last(*of)
+        since()
+        raise NoSpace("the quota is used up")
+
+    monkeypatch.setattr(moving, "copy_last", full)
+    return done
+
+
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_a_job_of_another_switch_is_not_started_where_it_ran_whatever_it_was_restored_from_since(
+    centres: Centres, monkeypatch: pytest.MonkeyPatch, is_reported: bool
+) -> None:
+    def fail_over() -> None:
+        (job_id,) = centres.b.running()
+        own = f"{centres.b.root}/{job_id}/chk-9"
+        centres.b.jobs[job_id].restored = own if is_reported else None
+
+    done = full_after_another(centres, monkeypatch, fail_over)
+    with pytest.raises(SwitchUnclear, match=r"another `switch` of the same job started it"):
+        centres.switch()
+    assert centres.running() == centres.b.running() == [done[0].new_job]
+
+
+def test_a_target_that_does_not_answer_at_once_is_asked_again_before_the_job_starts_where_it_ran(
+    centres: Centres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = full_after_another(centres, monkeypatch)
+    lost = [2]
+
+    class Blinks(SimulatedControl):
+        def jobs(self) -> Overview:
+            if done and lost[0]:
+                lost[0] -= 1
+                raise Transient("connection refused")
+            return super().jobs()
+
+    clusters = Clusters(SimulatedControl(centres.a), Blinks(centres.b))
+    with pytest.raises(SwitchUnclear, match="into another TARGET_ROOT"):
+        switch(centres.request(patience=60.0), clusters, silent)
+    assert lost == [0]
+    assert centres.running() == centres.b.running() == [done[0].new_job]
+
+
+def test_how_a_switch_ends_whose_job_another_one_started_names_its_own_replica_only(
+    centres: Centres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_after_another(centres, monkeypatch)
+    with pytest.raises(SwitchUnclear) as raised:
+        centres.switch()
+    assert f"{centres.replica} followed again, delete .cpreplicate/switch.json" in str(raised.value)
+    assert "unseal" not in str(raised.value)  # it was not promoted
+    (Path(centres.replica.removeprefix("file:")) / ".cpreplicate/switch.json").unlink()
+    with pytest.raises(NotThere):
+        centres.switch()
+
+
+def killed_at_the_start(centres: Centres) -> str:
+    """Kill a switch right after the target has started the job, and return the id of that."""
+    centres.b.after = fails_at("run", 1, Killed())
+    with pytest.raises(Killed):
+        centres.switch()
+    centres.b.after = lambda _verb: None
+    (job_id,) = centres.running()
+    return job_id
+
+
+@pytest.mark.parametrize("restored", ["own", "not reported", "another point"])
+def test_a_job_that_another_switch_may_have_started_is_not_cancelled_by_the_way_back(
+    centres: Centres, restored: str
+) -> None:
+    job_id = killed_at_the_start(centres)
+    own = f"{centres.b.root}/{job_id}/chk-{centres.b.complete(job_id)}"
+    found = {"own": own, "not reported": None, "another point": f"{centres.target}/x/chk-3"}
+    centres.b.jobs[job_id].restored = found[restored]
+    with pytest.raises(SwitchUnclear, match="It was left running"):
+        centres.switch(take_back=True)
+    assert centres.running() == centres.b.running() == [job_id]
+
+
+def test_a_job_of_which_a_person_knows_who_started_it_is_taken_back_as_the_message_has_it(
+    centres: Centres,
+) -> None:
+    job_id = killed_at_the_start(centres)
+    centres.b.jobs[job_id].restored = f"{centres.b.root}/{job_id}/chk-9"
+    with pytest.raises(SwitchUnclear, match=r"cancel it at http://b:8081, and run with --take-ba"):
+        centres.switch(take_back=True)
+    centres.b.jobs[job_id].state = "CANCELED"
+    assert centres.switch(take_back=True).outcome == "taken back"
+    assert centres.running() == centres.a.running() != []
+
+
+def test_a_lost_answer_about_a_restore_is_asked_for_again_before_a_job_is_cancelled(
+    centres: Centres,
+) -> None:
+    job_id = killed_at_the_start(centres)
+    other = f"{centres.target.replace('replicas', 'other')}/{JOB}/chk-3"
+    centres.b.jobs[job_id].restored = other
+    lost = [1]
+
+    class Blinks(SimulatedControl):
+        def restored(self, job_id: str) -> Restored | None:
+            if lost[0]:
+                lost[0] -= 1
+                raise Transient("connection refused")
+            return super().restored(job_id)
+
+    clusters = Clusters(SimulatedControl(centres.a), Blinks(centres.b))
+    with pytest.raises(SwitchUnclear, match=f"from {other}: another `switch`"):
+        switch(centres.request(take_back=True, patience=60.0), clusters, silent)
+    assert centres.running() == [job_id]
 
 
 def test_an_id_follows_from_the_life_of_the_job_that_ends() -> None:
