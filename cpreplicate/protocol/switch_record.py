@@ -47,7 +47,8 @@ class SwitchRecord(NamedTuple):
     `origin_cluster` and `target_cluster` are what the clusters have and no other one. `standstill`
     are the seconds of a switch that one run brought to its end, `copying` those of its last copy.
     `switch_id` is that of this switch: others of the same life of a job have the same `new_job`.
-    `claim` is an id of what switches into this replica do, from which their `marks` follow.
+    `claim` is an id of what switches into this replica do, from which their `marks` follow. `ended`
+    is the state in which the job was seen to have ended, if its last point was not found then.
     """
 
     name: str
@@ -71,6 +72,7 @@ class SwitchRecord(NamedTuple):
     copying: float | None = None
     switch_id: str = ""
     claim: str = ""
+    ended: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -202,7 +204,7 @@ def _record(fields: dict[str, Any]) -> SwitchRecord:
     ids = (record.stop_id, record.new_job, record.back_job, record.switch_id, record.claim)
     places = (record.point, record.replica, record.checkpoint)
     clusters = (record.origin_cluster, record.target_cluster)
-    optional = [each for each in (*places, *clusters) if each]
+    optional = [each for each in (*places, *clusters, record.ended) if each]
     if not all(isinstance(each, str) for each in (*texts, *ids, *optional)):
         raise TypeError("a field is no text")
     if type(record.least) is not int:

@@ -128,7 +128,7 @@ def _refuse_another_cluster(record: SwitchRecord, origin: FlinkControl) -> None:
     Each application with high availability has the same id. A job that was not asked to stop there
     is not stopped by what goes on with the switch.
     """
-    if record.step == "stopping":
+    if record.step == "stopping" and record.ended is None:
         _refuse_other_jobmanager(record, origin)
     for job in _jobs(origin):
         if job.job_id == record.job_id and job.name != record.name:
@@ -159,13 +159,13 @@ def _refuse_begun_anew(
 
     An application with high availability that is started again after its end has the same id, and
     its URL leads to what counts as the same cluster. One whose JobManager was lost before the end
-    is restored from its own newest checkpoint, and goes on.
+    is restored from its own newest checkpoint, and goes on. One that was seen to end does not.
     """
     for job in _alive(record.name, origin):
         if job.job_id != record.job_id or _is_same_life(job, record):
             continue
         restored = restored_from(job.job_id, origin, request, origin.cluster().refresh)
-        if restored is not None and _goes_on(restored, record):
+        if record.ended is None and restored is not None and _goes_on(restored, record):
             continue
         last = uri.join(record.directory, f"chk-{record.least}") if record.least else "CHECKPOINT"
         place = "SAVEPOINT" if record.stop == "savepoint" else shlex.quote(last)

@@ -5,15 +5,31 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from cpreplicate.core import uri
-from cpreplicate.errors import FlinkRefused, MetadataError, NotSwitched, Refused, SwitchUnclear
-from cpreplicate.flink.control import TRIGGER_ID_SINCE, FlinkControl, Operation, Restored
+from cpreplicate.errors import (
+    CpreplicateError,
+    FlinkRefused,
+    MetadataError,
+    NotSwitched,
+    Refused,
+    SwitchUnclear,
+    described,
+)
+from cpreplicate.flink import CompletedCheckpoint
+from cpreplicate.flink.control import (
+    TRIGGER_ID_SINCE,
+    FlinkControl,
+    Operation,
+    Restored,
+    is_same_place,
+)
 from cpreplicate.operations.handover.switch.preview import sync_of
 from cpreplicate.operations.handover.switch.request import SwitchRequest
-from cpreplicate.protocol.source import find
+from cpreplicate.protocol.source import Source, find, read_newest
 from cpreplicate.protocol.switch_record import NAME as SWITCH
 from cpreplicate.protocol.switch_record import SwitchLog, SwitchRecord, marks, new_id
 from cpreplicate.storage import Transient
@@ -131,6 +147,8 @@ def end_job(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> End
     A job whose end was seen before is not asked again. Raises `SwitchUnclear` if it is not proven.
     """
     job_id = log.record.job_id
+    if log.record.ended is not None:
+        return Ended(_last_point(log, origin, request, log.record.ended))
     state = origin.state(job_id)
     if log.record.step == "copying" and state in (*ENDED, "CANCELLING"):
         raise SwitchUnclear(
@@ -142,7 +160,7 @@ def end_job(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> End
     if state == "CANCELLING":
         state = wait_for_end(job_id, origin, request, when_gone(log))
     if state in ENDED:
-        return Ended(_point(log, origin, request))
+        return Ended(_last_point(log, origin, request, state))
     if state is None or state == _FAILED:
         raise _unproven(log, origin, state)
     if request.stop == "savepoint":
@@ -155,7 +173,7 @@ def is_ending(record: SwitchRecord, origin: FlinkControl) -> bool:
 
     While it takes its last savepoint, it is reported as RUNNING.
     """
-    state = origin.state(record.job_id)
+    state = record.ended or origin.state(record.job_id)
     if state in (*ENDED, "CANCELLING"):
         return True
     if state is None or record.stop != "savepoint":
@@ -206,12 +224,45 @@ def _end_by_checkpoint(log: SwitchLog, origin: FlinkControl, request: SwitchRequ
     number = take_checkpoint(job_id, trigger_id, origin, request)
     if time.monotonic() - claimed > _FRESH:
         _claim(log, origin, request)
+    _refuse_elsewhere(log, _newest(log, origin, request))
     log.write(stopped=time.time(), least=number or 0)
     asked = time.monotonic()
     cancel(job_id, origin, request)
-    _refuse_unproven(log, origin, wait_for_end(job_id, origin, request, when_gone(log)))
+    state = wait_for_end(job_id, origin, request, when_gone(log))
+    _refuse_unproven(log, origin, state)
     repeated = None if number is None else asked - taken
-    return Ended(_point(log, origin, request), repeated)
+    return Ended(_last_point(log, origin, request, state), repeated)
+
+
+def _newest(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> CompletedCheckpoint:
+    """Return what a job that runs completed last since its JobManager began. It had one before.
+
+    Raises `NotSwitched` if there is none in time; the job runs on.
+    """
+    job_id = log.record.job_id
+    what, advice = f"a checkpoint of {job_id} at {origin.url}", "Run again once it completed one"
+    try:
+        return wait_for(partial(origin.newest_checkpoint, job_id), request, what, advice)
+    except SwitchUnclear as error:
+        raise NotSwitched(str(error)) from error
+
+
+def _refuse_elsewhere(log: SwitchLog, newest: CompletedCheckpoint) -> None:
+    """Raise `NotSwitched` if a job that runs writes its checkpoints elsewhere than it did.
+
+    An application with high availability has the same id when it is deployed anew.
+    """
+    record = log.record
+    if not _is_in(record.directory, newest):
+        raise NotSwitched(
+            f"{record.name} writes its checkpoints to {uri.parent(newest.path)} now, and wrote them"
+            f" to {record.directory} when this switch began: it was started again since. It was not"
+            " stopped by this run. Run again, which copies those of the new directory"
+        )
+
+
+def _is_in(directory: str, checkpoint: CompletedCheckpoint) -> bool:
+    return is_same_place(uri.parent(checkpoint.path), directory)
 
 
 def _claim(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> None:
@@ -284,6 +335,8 @@ def _stop_with_savepoint(log: SwitchLog, origin: FlinkControl, request: SwitchRe
     """
     _claim(log, origin, request)
     version, newest = origin.cluster().version, origin.newest_checkpoint(log.record.job_id)
+    if newest is not None:
+        _refuse_elsewhere(log, newest)
     least = log.record.least if newest is None else newest.checkpoint_id
     log.write(step="stopping", stop_id=new_id(), stopped=time.time(), least=least)
 
@@ -317,42 +370,121 @@ def _done(ask: Callable[[], Operation], request: SwitchRequest, what: str) -> Op
     return wait_for(done, request, what)
 
 
+def _last_point(log: SwitchLog, origin: FlinkControl, request: SwitchRequest, state: str) -> str:
+    """Return the last point of a job that has ended in a state. Raises `SwitchUnclear`.
+
+    If it is not found, the end is recorded: a JobManager may end with its job, and cannot be asked
+    again.
+    """
+    _refuse_finished(log, origin, state)
+    try:
+        if log.record.stop == "savepoint":
+            return _savepoint(log, origin, request, state)
+        return _point(log, origin, request)
+    except BaseException:
+        with suppress(CpreplicateError, OSError):
+            log.write(ended=state)
+        raise
+
+
+def _refuse_finished(log: SwitchLog, origin: FlinkControl, state: str) -> None:
+    """Raise `SwitchUnclear` if a job that was to be cancelled ended before. Nothing is to go on.
+
+    From its last checkpoint, it would process again what it has done.
+    """
+    if state != "FINISHED" or log.record.stop == "savepoint":
+        return
+    log.write(step="taken back")
+    raise SwitchUnclear(
+        f"{log.record.name} has FINISHED at {origin.url}, before it was cancelled: it reached its"
+        " end, or somebody stopped it with a savepoint. Nothing was started, and this switch has"
+        " ended. If it reached its end, there is nothing to do. Else `sync` that savepoint, and"
+        " promote it by hand"
+    )
+
+
 def _point(log: SwitchLog, origin: FlinkControl, request: SwitchRequest) -> str:
     """Return the last point of a job that has ended: one that completed meanwhile counts, too.
 
-    What its JobManager and its directory have is compared. Raises `SwitchUnclear`.
+    Its number is at least that of the last checkpoint that was asked for, and of what its
+    JobManager reports, if that still answers. Raises `SwitchUnclear`.
     """
     record = log.record
-    if record.stop == "savepoint":
-        return _savepoint(log, origin)
-    sync = sync_of(request.sync, record.directory, record.name)
-    found = find(sync.source, sync.sides.source, sync.allow_older)
+    reported = _reported(log, origin)
+    found = _newest_in_directory(log, request)
     number = int(uri.name(found.checkpoint).removeprefix("chk-"))
-    try:
-        reported = origin.newest_checkpoint(record.job_id)
-    except (Transient, MetadataError):  # an application's JobManager ends with its job
-        reported = None
     known = max(record.least, reported.checkpoint_id if reported is not None else 0)
     if number < known:
         raise SwitchUnclear(
-            f"{record.name} has ended, and its checkpoint {known} is not in {sync.source}, whose"
-            f" newest is chk-{number}. The job was not started anywhere. Look for chk-{known}, and"
-            " promote it by hand"
+            f"{record.name} has ended, and its checkpoint {known} is not in {found.root}, whose"
+            f" newest whole one is chk-{number}. The job was not started anywhere. Look for"
+            f" chk-{known}, and promote it by hand"
         )
     return uri.join(record.directory, uri.name(found.checkpoint))
 
 
-def _savepoint(log: SwitchLog, origin: FlinkControl) -> str:
-    """Return the savepoint with which a job ended before this run."""
+def _reported(log: SwitchLog, origin: FlinkControl) -> CompletedCheckpoint | None:
+    """Return what the JobManager of a job that has ended reports as its last checkpoint.
+
+    None if it does not answer: that of an application ends with its job. Raises `SwitchUnclear` if
+    it is in another directory.
+    """
+    record, reported = log.record, None
+    with suppress(Transient, MetadataError):
+        reported = origin.newest_checkpoint(record.job_id)
+    if reported is not None and not _is_in(record.directory, reported):
+        raise SwitchUnclear(
+            f"{record.name} has ended, and its last checkpoint is {reported.path}, not in"
+            f" {record.directory}: it was started again since this switch began. The job was not"
+            " started anywhere. `sync` that checkpoint into another TARGET_ROOT, promote it by"
+            f" hand, and delete .cpreplicate/{SWITCH} in {log.root}"
+        )
+    return reported
+
+
+def _newest_in_directory(log: SwitchLog, request: SwitchRequest) -> Source:
+    """Return the newest whole checkpoint of a job that has ended. Raises `SwitchUnclear`."""
     record = log.record
-    done = origin.savepoint_result(record.job_id, record.stop_id)
-    if done.path is None:
+    try:
+        sync = sync_of(request.sync, record.directory, record.name)
+        side = sync.sides.source
+        found = find(sync.source, side, sync.allow_older)
+        return read_newest(found, side, sync.allow_older)[0]
+    except (CpreplicateError, OSError) as error:
+        raise SwitchUnclear(
+            f"{record.name} has ended, and its last point was not found:"
+            f" {described(error).rstrip('.')}. The job was not started anywhere. Correct that."
+            f" {GOING_ON}"
+        ) from error
+
+
+def _savepoint(log: SwitchLog, origin: FlinkControl, request: SwitchRequest, state: str) -> str:
+    """Return the savepoint with which a job ended before this run. Raises `SwitchUnclear`."""
+    record = log.record
+
+    def done() -> Operation | None:
+        found = origin.savepoint_result(record.job_id, record.stop_id)
+        return found if found.is_done or not found.is_known else None
+
+    found = wait_for(done, request, f"the savepoint of {record.name}", when_gone(log))
+    if found.path is not None:
+        return found.path
+    if not found.is_known:
         raise SwitchUnclear(
             f"{record.name} has ended, and {origin.url} does not know its savepoint any more. The"
             " job was not started anywhere. Look for the savepoint, `sync` it, and promote it by"
             " hand"
         )
-    return done.path
+    remedy = (
+        "It reached its end, and there is nothing to start"
+        if state == "FINISHED"
+        else f"Look for its newest checkpoint in {record.directory}, and promote that by hand"
+    )
+    raise SwitchUnclear(
+        f"{record.name} is {state} at {origin.url}, and the savepoint with which it was to end"
+        f" failed: {found.failure}. The job was not started anywhere. {remedy}. Then delete"
+        f" .cpreplicate/{SWITCH} in {log.root}"
+    )
 
 
 def _refuse_unproven(log: SwitchLog, origin: FlinkControl, state: str) -> None:

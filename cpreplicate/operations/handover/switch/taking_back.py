@@ -65,7 +65,7 @@ def take_back(
         _end_at_target(log, clusters, request, is_refused)
         log.write(step="promoted")  # what follows may fail, and the target need not be asked again
     if record.step == "stopping":
-        state = _settled(log, clusters.origin, request)
+        state = record.ended or _settled(log, clusters.origin, request)
         if state != _RUNS:
             _refuse_no_point(log, state)
         log.write(step="taken back")
@@ -114,10 +114,16 @@ def application_of(log: SwitchLog) -> str:
 
 def _refuse_no_point(log: SwitchLog, state: str) -> None:
     record = log.record
+    remedy = (
+        "If it reached its end, there is nothing to start. If it ended with a savepoint, `sync`"
+        f" that, and promote it by hand. Then delete .cpreplicate/{SWITCH} in {log.root}"
+        if state == "FINISHED"
+        else f"Look for its newest checkpoint in {record.directory}, and start it from there, or"
+        " run the same `switch` again"
+    )
     raise SwitchUnclear(
         f"{record.name}: the job {record.job_id} is {state} at {record.origin}, and"
-        f" its last point is not known. Its replica is not sealed. Look for its newest checkpoint"
-        f" in {record.directory}, and start it from there, or run the same `switch` again"
+        f" its last point is not known. Its replica is not sealed. {remedy}"
     )
 
 
