@@ -32,6 +32,7 @@ from cpreplicate.operations.handover.switch.starting import (
     submit,
     wait_for_first_checkpoint,
     wait_until_it_runs,
+    what_it_left,
 )
 from cpreplicate.operations.handover.switch.under_way import Switching
 from cpreplicate.operations.kafka.check import KafkaCheck
@@ -107,7 +108,7 @@ def _jar(run: Switching) -> str | None:
     if target is None:
         return None
     try:
-        named = named_jar(run.request.program, target)
+        return uploaded(named_jar(run.request.program, target), target)
     except (NotThere, Refused) as error:
         if not record.is_open:
             raise
@@ -115,7 +116,6 @@ def _jar(run: Switching) -> str | None:
             f"the switch of {record.name} came to {record.step!r}, and does not go on:"
             f" {described(error).rstrip('.')}. Correct it. {GOING_ON}"
         ) from error
-    return uploaded(named, target)
 
 
 def _is_at_target(run: Switching) -> bool:
@@ -199,18 +199,28 @@ def _started(
 
 
 def _refuse_taken_back(run: Switching) -> None:
-    """Raise `SwitchUnclear` if another switch of the job has it run again where it ran.
+    """Raise `SwitchUnclear` if another switch of the job has started it again where it ran.
 
-    A cluster that does not answer proves nothing, and is not waited for.
+    If it has ended there since, it may have gone on before. A cluster that does not answer proves
+    nothing, and is not waited for.
     """
-    record, origin = run.log.record, run.clusters.origin
+    record, origin, state = run.log.record, run.clusters.origin, None
     with suppress(Transient, MetadataError):
-        if origin.state(record.back_job) not in (None, *ENDED, "FAILED"):
-            raise SwitchUnclear(
-                f"{record.name} runs again at {record.origin} as {record.back_job}: another"
-                " `switch` of it, into another TARGET_ROOT, failed and has started it. Nothing was"
-                " started. With --take-back, this switch ends, and the job runs there as it does"
-            )
+        state = origin.state(record.back_job)
+    if state is None:
+        return
+    ends = after_another(run.log)
+    if state in (*ENDED, "FAILED"):
+        left = what_it_left(record.back_job, state, origin)
+        left = left or f"It is not known to have completed a checkpoint since {record.point}"
+        ends = f"{left}. If the job is to go on, start it from there by hand. {ends}"
+    elif record.step != "starting":  # else --take-back has to know whether it runs at the target
+        ends = "With --take-back, this switch ends, and the job runs there as it does"
+    raise SwitchUnclear(
+        f"{record.name} was started again at {record.origin} as {record.back_job}, and is {state}:"
+        " another `switch` of it, into another TARGET_ROOT, failed and has started it there."
+        f" Nothing more was started. {ends}"
+    )
 
 
 def _measured(phases: dict[str, float]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from contextlib import suppress
 
 from cpreplicate.core import uri
 from cpreplicate.core.placement import CHECKPOINT_NAME
@@ -179,6 +180,19 @@ def after_another(log: SwitchLog) -> str:
         else ""
     )
     return f"To have {log.root} followed again, {unsealed}delete .cpreplicate/{SWITCH} there"
+
+
+def what_it_left(job_id: str, state: str, cluster: FlinkControl) -> str | None:
+    """Return what a job that has ended left, after which its former last point is none any more.
+
+    None if it completed nothing that is known.
+    """
+    if state == "FINISHED":
+        return "It reached its end there, or ended with a savepoint, which is its last point then"
+    newest = None
+    with suppress(Transient, MetadataError):
+        newest = cluster.newest_checkpoint(job_id)
+    return None if newest is None else f"It went on there to {newest.path}: that is its last point"
 
 
 def _refuse_unless_gone_on(own: str, point: str, job_id: str, cluster: FlinkControl) -> None:

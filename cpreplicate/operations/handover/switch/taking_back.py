@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 
 from cpreplicate.core import uri
 from cpreplicate.core.notify import Notify
 from cpreplicate.errors import (
     CpreplicateError,
     FlinkRefused,
+    MetadataError,
     NotSwitched,
     NotThere,
     Refused,
@@ -33,6 +35,7 @@ from cpreplicate.operations.handover.switch.starting import (
     run_of,
     submit,
     wait_until_it_runs,
+    what_it_left,
 )
 from cpreplicate.operations.handover.unseal import UnsealRequest, unseal
 from cpreplicate.protocol import seal
@@ -168,16 +171,17 @@ def _restart(log: SwitchLog, origin: FlinkControl, request: SwitchRequest, notif
     """Start the job again from its last point, and return what was done."""
     record, program = log.record, origin_program(request)
     start = f"Start it at {record.origin} from {record.point}, such as by `{command_of(log)}`"
-    jar = _jar_at_origin(log, origin, program)
-    if jar is None:
+    if record.step == "restarting":
+        refuse_another_cluster(record.origin_cluster, origin, record)
+    _refuse_gone_on(log, origin)
+    jar_id = _jar_at_origin(log, origin, program)
+    if jar_id is None:
         log.write(step="taken back")
         raise SwitchUnclear(
             f"{record.name} was stopped and does not run: {record.origin} takes no jars. {start}."
             f" An application is started by `{application_of(log)}`"
         )
-    if record.step == "restarting":
-        refuse_another_cluster(record.origin_cluster, origin, record)
-    jar_id, version = uploaded(jar, origin), origin.cluster().version
+    version = origin.cluster().version
     log.write(step="restarting", origin_cluster=origin.identity())
     notify(f"starting the job again at {record.origin} from {record.point}")
     run = run_of(record, record.back_job, str(record.point), program)
@@ -185,6 +189,7 @@ def _restart(log: SwitchLog, origin: FlinkControl, request: SwitchRequest, notif
         submit(run, jar_id, version, origin, request)
         wait_until_it_runs(run.job_id, run.path, origin, request, after_another(log))
     except (NotSwitched, FlinkRefused) as error:
+        _refuse_gone_on(log, origin)
         log.write(step="taken back")
         raise SwitchUnclear(
             f"the job could not be started again: {_text(error)}. {start}"
@@ -193,14 +198,36 @@ def _restart(log: SwitchLog, origin: FlinkControl, request: SwitchRequest, notif
     return f"it runs again at {record.origin} as {record.back_job}, from {record.point}"
 
 
+def _refuse_gone_on(log: SwitchLog, origin: FlinkControl) -> None:
+    """Raise `SwitchUnclear` if the job was started again before, went on from there, and has ended.
+
+    This switch ends: its point is not the last one any more. A cluster that does not answer is
+    asked again by what starts the job.
+    """
+    record, state = log.record, None
+    with suppress(Transient, MetadataError):
+        state = origin.state(record.back_job)
+    if state not in (*ENDED, "FAILED"):
+        return
+    if (left := what_it_left(record.back_job, str(state), origin)) is not None:
+        log.write(step="taken back")
+        raise SwitchUnclear(
+            f"{record.name} was started again at {record.origin} as {record.back_job}, and is"
+            f" {state}. Nothing more was started, and this switch has ended. {left}. If the job is"
+            " to go on, start it from there by hand"
+        )
+
+
 def _jar_at_origin(log: SwitchLog, origin: FlinkControl, program: Program) -> str | None:
-    """Return what is run, None if the origin takes no jars. Raises `SwitchUnclear`.
+    """Return the id of what is run, None if the origin takes no jars. Raises `SwitchUnclear`.
 
     The record stays open then: a word that is corrected has the same command go on.
     """
     record = log.record
     try:
-        return named_jar(program, origin) if origin.cluster().can_submit else None
+        if not origin.cluster().can_submit:
+            return None
+        return uploaded(named_jar(program, origin), origin)
     except (NotThere, Refused, Transient) as error:
         remedy = "when it answers" if isinstance(error, Transient) else "with another --origin-jar"
         raise SwitchUnclear(

@@ -163,6 +163,56 @@ def test_a_wrong_jar_leaves_a_switch_open(centres: Centres) -> None:
     assert centres.running() == centres.b.running() == [done.new_job]
 
 
+class NoUpload(SimulatedControl):
+    """A cluster that refuses a jar that is uploaded."""
+
+    def upload(self, jar: str) -> str:
+        raise FlinkRefused(f"{jar} is no jar", 400)
+
+
+def test_a_jar_that_the_target_refuses_leaves_a_switch_open(
+    centres: Centres, tmp_path: Path
+) -> None:
+    killed_at(centres, "cancel")
+    (tmp_path / "own.jar").touch()
+    asked = centres.request(program=Program(jar=f"{tmp_path}/own.jar"))
+    clusters = Clusters(SimulatedControl(centres.a), NoUpload(centres.b))
+    with pytest.raises(SwitchUnclear, match=r"own.jar is no jar\. Correct it"):
+        switch(asked, clusters, silent)
+    done = centres.switch()
+    assert centres.running() == centres.b.running() == [done.new_job]
+
+
+def test_a_jar_that_the_origin_refuses_leaves_a_switch_open_to_be_taken_back(
+    centres: Centres, tmp_path: Path
+) -> None:
+    killed_at(centres, "cancel")
+    (tmp_path / "own.jar").touch()
+    asked = centres.request(take_back=True, origin_program=Program(jar=f"{tmp_path}/own.jar"))
+    clusters = Clusters(NoUpload(centres.a), SimulatedControl(centres.b))
+    with pytest.raises(SwitchUnclear, match="with another --origin-jar"):
+        switch(asked, clusters, silent)
+    assert centres.switch(take_back=True).outcome == "taken back"
+    assert centres.running() == centres.a.running() == [record_of(centres).back_job]
+
+
+def test_a_job_that_went_on_where_it_ran_and_ended_is_not_taken_back_to_an_older_point(
+    centres: Centres,
+) -> None:
+    killed_at(centres, "cancel")
+    centres.a.after = fails_at("run", 1, Killed())
+    with pytest.raises(Killed):
+        centres.switch(take_back=True)
+    centres.a.after = lambda _verb: None
+    (back,) = centres.a.running()
+    newest = centres.a.complete(back)
+    centres.a.jobs[back].state = "CANCELED"
+    with pytest.raises(SwitchUnclear, match=f"It went on there to .*{back}/chk-{newest}: that"):
+        centres.switch()
+    assert centres.running() == []
+    assert not record_of(centres).is_open
+
+
 def test_a_job_that_went_on_in_b_before_its_switch_did_stays_there(centres: Centres) -> None:
     killed_at(centres, "run")
     (moved,) = centres.b.running()

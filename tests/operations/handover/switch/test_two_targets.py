@@ -28,7 +28,14 @@ from cpreplicate.operations.handover.switch.request import Clusters
 from cpreplicate.operations.handover.switch.rounds import copy_last
 from cpreplicate.operations.handover.switch.switch import switch
 from cpreplicate.operations.sync.request import SyncRequest
-from cpreplicate.protocol.switch_record import SwitchRecord, id_of_next, marks, new_id, read_switch
+from cpreplicate.protocol.switch_record import (
+    SwitchRecord,
+    id_of_next,
+    marks,
+    new_id,
+    read_switch,
+    switching,
+)
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side, Transient
 from tests.operations.handover.switch.test_steps import MOMENTS as CALLS
@@ -334,6 +341,69 @@ def test_a_lost_answer_about_a_restore_is_asked_for_again_before_a_job_is_cancel
     with pytest.raises(SwitchUnclear, match=f"from {other}: another `switch`"):
         switch(centres.request(take_back=True, patience=60.0), clusters, silent)
     assert centres.running() == [job_id]
+
+
+def started_again(centres: Centres, state: str, checkpoints: int = 5) -> SwitchRecord:
+    """Have a job run where it ran, as another switch has it, while this one is killed."""
+    centres.b.before = fails_at("run", 1, Killed())
+    with pytest.raises(Killed):
+        centres.switch()
+    centres.b.before = lambda _verb: None
+    record = claim_of(centres)
+    centres.a.start(record.back_job, "orders", record.point)
+    job = centres.a.jobs[record.back_job]
+    job.completed = 0
+    for _ in range(checkpoints):
+        centres.a.complete(record.back_job)
+    job.state = state
+    return record
+
+
+@pytest.mark.parametrize("state", ["CANCELED", "FINISHED", "FAILED"])
+@pytest.mark.parametrize("step", ["starting", "promoted"])
+def test_a_job_that_went_on_where_it_ran_and_has_ended_is_not_started_from_an_older_point(
+    centres: Centres, state: str, step: str
+) -> None:
+    record = started_again(centres, state)
+    with switching(centres.replica, Side(), record) as log:
+        log.write(step=step)
+    newest = f"{record.back_job}/chk-{centres.a.jobs[record.back_job].newest}"
+    left = "ended with a savepoint" if state == "FINISHED" else newest
+    with pytest.raises(SwitchUnclear, match=f"{left}.*switch.json"):
+        centres.switch()
+    if step == "promoted":
+        with pytest.raises(SwitchUnclear, match=f"this switch has ended.*{left}"):
+            centres.switch(take_back=True)
+        assert not claim_of(centres).is_open
+    assert centres.running() == []
+
+
+def test_a_job_that_ended_where_it_ran_before_a_checkpoint_goes_on_from_its_point(
+    centres: Centres,
+) -> None:
+    record = started_again(centres, "FAILED", checkpoints=0)
+    with pytest.raises(SwitchUnclear, match=f"since {record.point}. If .* start it from there"):
+        centres.switch()
+    assert centres.running() == []
+
+
+@pytest.mark.parametrize("step", ["starting", "promoted"])
+def test_a_switch_whose_job_runs_again_where_it_ran_ends_as_its_message_states(
+    centres: Centres, step: str
+) -> None:
+    record = started_again(centres, "RUNNING")
+    with switching(centres.replica, Side(), record) as log:
+        log.write(step=step)
+    with pytest.raises(SwitchUnclear, match="has started it there") as raised:
+        centres.switch()
+    if "With --take-back, this switch ends" in str(raised.value):
+        assert centres.switch(take_back=True).outcome == "taken back"
+    else:
+        assert f"`cpreplicate unseal {centres.replica} --no-job-uses-it`" in str(raised.value)
+        centres.unseal()
+        (Path(centres.replica.removeprefix("file:")) / ".cpreplicate/switch.json").unlink()
+    assert centres.running() == centres.a.running() == [record.back_job]
+    assert not centres.is_sealed
 
 
 def test_an_id_follows_from_the_life_of_the_job_that_ends() -> None:
