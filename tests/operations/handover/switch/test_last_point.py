@@ -57,6 +57,11 @@ def test_a_job_that_was_deployed_with_another_directory_meanwhile_is_not_stopped
         centres.switch()
     assert centres.running() == [JOB]
     assert not record_of(centres).is_open
+    done = centres.switch()  # as the message advises
+    record = read_switch(Side(), done.replica)  # of the other directory
+    assert record is not None
+    assert record.point == f"{centres.a.root}/{JOB}/{done.checkpoint}"
+    assert centres.running() == centres.b.running() == [done.new_job]
 
 
 def test_a_job_without_a_checkpoint_since_it_began_anew_is_not_stopped(centres: Centres) -> None:
