@@ -2,7 +2,7 @@
 of them, and the bytes of one that keeps 30 days of hourly checkpoints of an incremental job,
 divided by those of the union of their files. `make bench-retention`, on local disk. With `--on s3`
 each replica is made on local disk, then copied to an S3 of the tests, a process of its own, and
-measured there.
+measured there, without packs, which have absolute paths.
 
 The job is a model of one with RocksDB: each checkpoint adds files, and a compaction replaces those
 of several checkpoints by one. So a kept point shares most files with its neighbours.
@@ -208,9 +208,12 @@ def main() -> None:
     parser.add_argument("--pack", choices=[*_TARGETS], help="default: one after the other")
     parser.add_argument("--on", choices=["file", "s3"], default="file", help="the target")
     options = parser.parse_args()
+    if options.on == "s3" and options.pack == "on":
+        parser.error("--on s3 copies what was made on local disk, and packs have absolute paths")
+    packs: list[PackMode] = ["off"] if options.on == "s3" else [*_TARGETS]
     with ExitStack() as resources:
         target = Target(options.on, resources)
-        for pack in [options.pack] if options.pack else _TARGETS:
+        for pack in [options.pack] if options.pack else packs:
             few = [small(target, points, options, pack) for points in _FEW]
             report([*few, large(target, options, pack)], pack)
 
