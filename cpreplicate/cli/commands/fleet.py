@@ -105,7 +105,7 @@ def fleet(
     # what the command line gives for all jobs: a default, and a value that wins
     defaults = {"lock_wait": lock_wait}
     given = {"allow_older": allow_older, "keep_less": keep_less}
-    forced = {name: True for name, is_on_command_line in given.items() if is_on_command_line}
+    forced = {name: True for name, is_given in given.items() if is_given}
     refuse_without_spark(values["spread"], execution_of(values))
     if every is not None:
         if dry_run or metrics_file is not None or values["report_file"] is not None:

@@ -113,9 +113,9 @@ def _of_dead_runs(work: Work, members: MemberTable, left: Collection[str]) -> li
 
     No checkpoint needs the files, and they are proven to be cpreplicate's: a record lists each as
     complete with the length that it has, or it is a pack whose name begins as those of such a run.
-    This run holds the lease, so the others are over. What executors of these write later goes
-    with one of the next runs: see `journal`. Where there are many points, a service
-    leaves them to its sweeps: what it has put off itself is among them after each of its syncs.
+    This run holds the lease, so the others are over. What their executors write later goes with one
+    of the next runs: see `journal`. Where there are many points, a service leaves them to its
+    sweeps: what it has put off itself is among them after each of its syncs.
     """
     left = {*left, *work.change.ledger.late_packs}
     if not left or (work.request.async_deletes and work.change.state.summarised):

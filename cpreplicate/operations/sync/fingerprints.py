@@ -94,13 +94,13 @@ class Fingerprinting:
             self._silence.begin(self._servers)
             return Fingerprinted(error=f"the Kafka did not answer within {LIMIT:g} s")
         try:
-            taken = self._taken(self._call, self._servers)
+            taken = self._result(self._call, self._servers)
             self._write(taken, change)
         except Exception as error:  # noqa: BLE001  # the checkpoint is as good without them
             return Fingerprinted(error=str(error) or type(error).__name__)
         return Fingerprinted(len(taken.fingerprints), taken.without)
 
-    def _taken(self, call: SideCall[Taken], servers: str) -> Taken:
+    def _result(self, call: SideCall[Taken], servers: str) -> Taken:
         try:
             return call.result()
         except Transient:  # of this Kafka, or of the source

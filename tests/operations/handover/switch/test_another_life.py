@@ -196,14 +196,19 @@ def test_a_jar_that_the_origin_refuses_leaves_a_switch_open_to_be_taken_back(
     assert centres.running() == centres.a.running() == [record_of(centres).back_job]
 
 
-def test_a_job_that_went_on_where_it_ran_and_ended_is_not_taken_back_to_an_older_point(
-    centres: Centres,
-) -> None:
+def killed_once_it_runs_again(centres: Centres) -> None:
+    """Begin a switch, and take it back: that dies once the job is started where it ran."""
     killed_at(centres, "cancel")
     centres.a.after = fails_at("run", 1, Killed())
     with pytest.raises(Killed):
         centres.switch(take_back=True)
     centres.a.after = lambda _verb: None
+
+
+def test_a_job_that_went_on_where_it_ran_and_ended_is_not_taken_back_to_an_older_point(
+    centres: Centres,
+) -> None:
+    killed_once_it_runs_again(centres)
     (back,) = centres.a.running()
     newest = centres.a.complete(back)
     centres.a.jobs[back].state = "CANCELED"
@@ -398,11 +403,7 @@ def test_a_cluster_to_which_the_url_of_the_origin_leads_meanwhile_has_no_job_sto
 def test_a_job_that_is_started_again_where_it_ran_is_not_started_by_another_cluster(
     centres: Centres,
 ) -> None:
-    killed_at(centres, "cancel")
-    centres.a.after = fails_at("run", 1, Killed())
-    with pytest.raises(Killed):
-        centres.switch(take_back=True)
-    centres.a.after = lambda _verb: None
+    killed_once_it_runs_again(centres)
     elsewhere = SimulatedFlink(centres.a.url, centres.a.root)
     clusters = Clusters(SimulatedControl(elsewhere), SimulatedControl(centres.b))
     with pytest.raises(SwitchUnclear, match="its URL leads elsewhere, or it was restarted"):

@@ -187,14 +187,19 @@ def test_an_end_that_was_seen_is_known_when_the_storage_answers_again(
         assert centres.running() == centres.b.running() == [done.new_job]
 
 
-def test_an_end_that_was_seen_is_not_that_of_a_job_which_was_started_again_since(
-    centres: Centres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def see_the_end_alone(centres: Centres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin a switch that sees the end of the job, and not its last point. That is there again."""
     storage = Storage()
     monkeypatch.setattr(ending, "find", storage.find)
     with pytest.raises(SwitchUnclear, match="its last point was not found"):
         centres.switch()
     storage.is_lost = False
+
+
+def test_an_end_that_was_seen_is_not_that_of_a_job_which_was_started_again_since(
+    centres: Centres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see_the_end_alone(centres, monkeypatch)
     own = f"{centres.a.root}/{JOB}/chk-{centres.a.jobs[JOB].newest}"
     centres.a.begin_anew(JOB, own)
     for is_taken_back in (False, True):
@@ -206,11 +211,7 @@ def test_an_end_that_was_seen_is_not_that_of_a_job_which_was_started_again_since
 def test_an_end_that_was_seen_does_not_need_the_jobmanager_that_reported_it(
     centres: Centres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage = Storage()
-    monkeypatch.setattr(ending, "find", storage.find)
-    with pytest.raises(SwitchUnclear, match="its last point was not found"):
-        centres.switch()
-    storage.is_lost = False
+    see_the_end_alone(centres, monkeypatch)
     restarted = SimulatedFlink(centres.a.url, centres.a.root)
     clusters = Clusters(SimulatedControl(restarted), SimulatedControl(centres.b))
     done = switch(centres.request(), clusters, silent)
