@@ -336,9 +336,10 @@ def _late_run(fields: Mapping[str, Any]) -> LateRun:
     """Return a run that is recorded. Raises if it is not as it was written."""
     run, directories = fields["run"], tuple(fields["directories"][:_LATE_DIRECTORIES])
     paths = [f"{directory}/x" for directory in directories]
-    if not are_replica_paths(texts([*paths, f"{PACKED}/{run}-x"])).all():
+    found = json_files.seconds(fields, "found")
+    if found is None or not are_replica_paths(texts([*paths, f"{PACKED}/{run}-x"])).all():
         raise ValueError(fields)
-    return LateRun(run, directories, float(fields["found"]))
+    return LateRun(run, directories, found)
 
 
 def write_late(storage: Storage, replica: str, runs: Sequence[LateRun]) -> None:

@@ -187,7 +187,13 @@ def test_the_first_sync_a_day_later_looks_there_and_then_forgets_the_run(
 
 @pytest.mark.parametrize(
     "fields",
-    [{"directories": ["../dcA"]}, {"directories": 1}, {"run": "../x"}, {"found": None}],
+    [
+        {"directories": ["../dcA"]},
+        {"directories": 1},
+        {"run": "../x"},
+        {"found": None},
+        {"found": 10**400},
+    ],
 )
 def test_a_damaged_record_of_late_runs_counts_as_none(
     tmp_path: Path, taken_over: Path, fields: dict[str, object]
