@@ -60,7 +60,7 @@ def read_retention(replica: Replica, own: Collection[str]) -> Stated | None:
         return None  # another run removed it just now, with all that was there
     try:
         return _stated(fields)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise Refused(
             f"{_uri(replica)} is damaged, or of another version of cpreplicate: which checkpoints"
             " the replica keeps on purpose is not known. Nothing was done. State the policy again,"

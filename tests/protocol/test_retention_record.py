@@ -99,8 +99,9 @@ def test_what_stated_a_policy_is_named_with_its_host_and_time(replica, record):
         *({**FIELDS, name: value} for name, value in (
             ("format", 2), ("format", None), ("last", -1), ("last", 1.5), ("last", True),
             ("last", None), ("last", "3"), ("hourly", 1 << 60), ("daily", []), ("within", -1),
-            ("within", float("nan")), ("within", float("inf")), ("within", "1h"), ("path", 5),
-            ("path", "a\nb"), ("command", None), ("command", "\x1b[2J"),
+            ("within", float("nan")), ("within", 10**400), ("within", float("inf")),
+            ("within", "1h"), ("path", 5), ("path", "a\nb"), ("command", None),
+            ("command", "\x1b[2J"),
         )),
         *({other: FIELDS[other] for other in FIELDS if other != name} for name in (
             "format", "last", "within", "hourly", "daily", "command", "path",
