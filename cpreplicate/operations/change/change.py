@@ -182,7 +182,9 @@ class Change:
             self.notify(f"where runs that died may still write is not recorded: {described(error)}")
 
     def forget_late(self) -> None:
-        """Remove from the record the runs that died a day ago: this sync has looked once more."""
+        """Remove from the record the runs that died a day ago: this sync has looked once more, and
+        has found nothing.
+        """
         late, now = self.ledger.late, json_files.now()
         going_on = [each for each in late if not each.is_over(now)]
         if len(going_on) < len(late) and not self.ledger.of_dead_runs():

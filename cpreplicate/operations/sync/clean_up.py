@@ -114,17 +114,20 @@ def _of_dead_runs(work: Work, members: MemberTable, left: Collection[str]) -> li
     No checkpoint needs the files, and they are proven to be cpreplicate's: a record lists each as
     complete with the length that it has, or it is a pack whose name begins as those of such a run.
     This run holds the lease, so the others are over. What their executors write later goes with one
-    of the next runs: see `journal`. Where there are many points, a service leaves them to its
+    of the next runs: see `journal`. Where there are many points, a service leaves the others to its
     sweeps: what it has put off itself is among them after each of its syncs.
     """
-    left = {*left, *work.change.ledger.late_packs}
-    if not left or (work.request.async_deletes and work.change.state.summarised):
+    late = work.change.ledger.late_packs
+    is_left_to_sweeps = work.request.async_deletes and work.change.state.summarised
+    left = late if is_left_to_sweeps else {*left, *late}
+    if not left:
         return []
     present = work.replica.present(uri.directories(left))
     is_left = [is_written(path, left) for path in present.paths.to_pylist()]
     found = present.take(np.array(is_left, np.bool_))
     proven = chosen(found.paths, work.change.ledger.are_proven(found))
-    return _unneeded(work, work.unnamed(proven, members).to_pylist(), is_proven=True)
+    unneeded = _unneeded(work, work.unnamed(proven, members).to_pylist())
+    return _unneeded(work, unneeded, is_proven=True)
 
 
 def _delete_old(
@@ -146,12 +149,13 @@ def _deleted(
     change, plan = work.change, work.plan
     targets = [*(action.target for action in plan.deletes), *executed.unused_packs]
     change.lease.check(JUST_CHECKED)  # it was before the commit
-    change.forget_late()
     targets += _unneeded(work, abandoned.files)
     of_dead_runs = _of_dead_runs(work, executed.members, left)
     if of_dead_runs:
         count = counted(len(of_dead_runs), "file")
         change.notify(f"deleting {count} that runs which died had written for other checkpoints")
+    else:
+        change.forget_late()
     targets = list(dict.fromkeys([*targets, *of_dead_runs]))
     if targets or plan.dropped:
         _ask_to_withdraw(work)

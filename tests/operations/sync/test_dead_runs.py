@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -153,6 +154,21 @@ def test_a_sweep_removes_such_a_pack_and_leaves_the_record(taken_over: Path) -> 
     assert (taken_over / LATE).exists()
 
 
+def test_a_sweep_keeps_the_record_as_long_as_it_leaves_such_a_pack(taken_over: Path) -> None:
+    """A pack that is younger than `--min-age` is proven by that record only."""
+    pack, ago = taken_over / pack_of_dead_run(taken_over), time.time() - 90_000
+    pack.parent.mkdir(exist_ok=True)
+    pack.write_bytes(b"late")
+    os.utime(taken_over / LATE, (ago, ago))
+    request = SweepRequest(f"file:{taken_over}", execution=ExecutionOptions(runner="inline"))
+    sweep(request, lambda _line: None)
+    assert pack.exists() and (taken_over / LATE).exists()
+    os.utime(pack, (ago, ago))
+    for _ in range(2):
+        sweep(request, lambda _line: None)
+    assert not pack.exists() and not (taken_over / LATE).exists()
+
+
 def test_a_file_of_another_program_where_a_dead_run_had_planned_one_is_never_cpreplicates(
     tmp_path: Path, taken_over: Path
 ) -> None:
@@ -183,6 +199,20 @@ def test_the_first_sync_a_day_later_looks_there_and_then_forgets_the_run(
     """The clock of the host that recorded it may be ahead."""
     assert not late_after(tmp_path, taken_over, found=time.time() + ahead)
     assert (taken_over / LATE).exists() == (ahead >= 0)
+
+
+def test_the_record_stays_until_a_sync_finds_no_pack_any_more(
+    tmp_path: Path, taken_over: Path
+) -> None:
+    """A delete may fail, and without the record nothing proves whose a pack is."""
+    pack = taken_over / pack_of_dead_run(taken_over)
+    pack.parent.mkdir(exist_ok=True)
+    pack.write_bytes(b"late")
+    late_after(tmp_path, taken_over, found=time.time() - 86_500)
+    assert not pack.exists() and (taken_over / LATE).exists()
+    write_checkpoint(tmp_path / "dcA", 5, FILES)
+    run(tmp_path)
+    assert not (taken_over / LATE).exists()
 
 
 @pytest.mark.parametrize(

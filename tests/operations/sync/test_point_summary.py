@@ -8,6 +8,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -353,6 +354,31 @@ def test_after_a_run_that_died_no_summary_proves_that_what_it_wrote_is_not_neede
         journal.flush()
     hourly.sync()
     assert needed(hourly) <= there(hourly)
+
+
+class PuttingOff(Hourly):
+    """A service, which puts deletes off."""
+
+    @property
+    def request(self) -> SyncRequest:
+        return replace(super().request, async_deletes=True)
+
+
+def test_a_pack_that_an_executor_of_a_dead_run_writes_late_is_among_the_deletes_of_a_service() -> (
+    None
+):
+    """Its sweeps would take it for another program's once the dead run is forgotten."""
+    hourly = PuttingOff(2 * WORTH)
+    hourly.sync(3 * WORTH)
+    hourly.disk.clock.pass_(1.0)
+    with running_on(hourly.disk):
+        journal = JournalWriter(Side().storage(hourly.replica), hourly.replica)
+        journal.plan([journal.pack_stem])
+    hourly.sync()
+    assert hourly.disk.is_file(hourly.summary)
+    pack = f"{journal.pack_stem}-fedcba987654"
+    hourly.disk.place(f"{hourly.replica}/{pack}", b"late")
+    assert pack in hourly.sync().undeleted
 
 
 @pytest.mark.parametrize("verb", ["PUT", "DELETE"])
