@@ -355,11 +355,11 @@ def read(replica: Replica, own: Mapping[str, FileStatus]) -> Summary | None:
         head, _, body = data.partition(b"\n")
         points = list(_points(json.loads(head), replica.root))
         rows = _decoded(parquet_files.decoded(body, _COLUMNS, place), len(points))
+        return Summary(hashlib.sha256(data).hexdigest(), points, rows)
     except (FileNotFoundError, Refused, parquet_files.DamagedParquet):
         return None
     except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
         return None
-    return Summary(hashlib.sha256(data).hexdigest(), points, rows)
 
 
 def _points(fields: Any, root: str) -> Iterator[Point]:

@@ -20,9 +20,16 @@ from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.options import (
     COPIES_IN_DRIVER,
     DEFAULT_MASTER,
+    DYNAMIC,
+    EXECUTORS,
+    MOST_EXECUTORS,
     ExecutionOptions,
     copies_in_driver,
+    cores_of_task,
     is_submitted,
+    is_true,
+    tasks_of_executor,
+    whole,
 )
 from cpreplicate.storage import Sides
 
@@ -204,12 +211,12 @@ def _speedup(master: str, execution: ExecutionOptions) -> float:
 
 
 def _cluster_slots(execution: ExecutionOptions) -> int:
-    most = execution.property("spark.cores.max")
-    instances, cores = (
-        execution.property("spark.executor.instances"),
-        execution.property("spark.executor.cores"),
-    )
-    if most is not None:
-        return int(most)
-    slots = int(instances) * int(cores or 1) if instances is not None else 0
-    return slots or _UNKNOWN_SLOTS  # none at first, as with dynamic allocation
+    """Return how many tasks run at once, as far as the properties state it."""
+    conf, cores = execution.property, "spark.cores.max"
+    if conf(cores) is not None:
+        return max(1, whole(conf, cores, 0) // cores_of_task(conf))
+    # no executors at first, as with dynamic allocation, are not known
+    slots = whole(conf, EXECUTORS, 0) * tasks_of_executor(conf) or _UNKNOWN_SLOTS
+    if is_true(conf(DYNAMIC)) and conf(MOST_EXECUTORS) is not None:
+        slots = min(slots, whole(conf, MOST_EXECUTORS, 0) * tasks_of_executor(conf))
+    return max(1, slots)

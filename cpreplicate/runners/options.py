@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cpreplicate.errors import UsageError
@@ -39,6 +40,39 @@ class ExecutionOptions:
     def spark_master(self) -> str | None:
         """Return `--master`, or the master among the properties."""
         return self.master or self.property("spark.master")
+
+
+Properties = Callable[[str], str | None]
+"""What a property of Spark is, by its name; None if it is not given."""
+
+DYNAMIC = "spark.dynamicAllocation.enabled"
+MOST_EXECUTORS = "spark.dynamicAllocation.maxExecutors"
+EXECUTORS = "spark.executor.instances"
+EXECUTOR_CORES = "spark.executor.cores"
+TASK_CORES = "spark.task.cpus"
+
+
+def is_true(word: str | None) -> bool:
+    """Return whether a property of Spark is true, in whatever case: `SparkConf` writes `True`."""
+    return str(word).lower() == "true"
+
+
+def whole(conf: Properties, name: str, default: int) -> int:
+    """Return a property that is a number. Raises `UsageError` if it is none."""
+    word = str(conf(name) or default)
+    if not word.isdecimal():
+        raise UsageError(f"{name}={word} is no whole number")
+    return int(word)
+
+
+def cores_of_task(conf: Properties) -> int:
+    """Return how many cores of an executor a task takes."""
+    return max(1, whole(conf, TASK_CORES, 1))
+
+
+def tasks_of_executor(conf: Properties) -> int:
+    """Return how many tasks an executor runs at once; 0 if it has fewer cores than one takes."""
+    return whole(conf, EXECUTOR_CORES, 1) // cores_of_task(conf)
 
 
 COPIES_IN_DRIVER = "spark.cpreplicate.driverCopies"  # while executors start; `true` by default

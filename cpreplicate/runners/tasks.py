@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, TypeAlias
 
-from cpreplicate.errors import CpreplicateError, UsageError, described
+from cpreplicate.errors import CopyFailed, CpreplicateError, UsageError, described
 from cpreplicate.protocol.lease import LeaseToken
 from cpreplicate.storage import DamagedFile, DamagedPart, ShortSource, SourceMissing, Unreachable
 from cpreplicate.storage.transfer import around
@@ -268,6 +268,15 @@ class EngineLost(Unreachable):
 
     Tasks that were begun there may still run, cut off.
     """
+
+
+class JobCancelled(CpreplicateError):
+    """Raised once somebody has cancelled a job of Spark: nothing is started again.
+
+    Tasks of it that are being killed may still run for a moment.
+    """
+
+    exit_code = CopyFailed.exit_code
 
 
 def failed(task: Task, error: Exception, seconds: float) -> Outcome:

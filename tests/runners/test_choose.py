@@ -4,7 +4,7 @@ import pwd
 
 import pytest
 
-from cpreplicate.errors import CpreplicateError
+from cpreplicate.errors import CpreplicateError, UsageError
 from cpreplicate.runners import (
     ExecutionOptions,
     Read,
@@ -70,6 +70,40 @@ def test_the_slots_of_a_cluster_are_computed_from_its_properties():
     assert spark_speed(ExecutionOptions(master="yarn", conf=properties)).speedup == 40
     most = (("spark.master", "yarn"), ("spark.cores.max", "6"))
     assert spark_speed(ExecutionOptions(conf=most)).speedup == 6
+
+
+@pytest.mark.parametrize(
+    ("properties", "slots"),
+    [
+        ({"spark.executor.instances": "4", "spark.executor.cores": "8"}, 32),
+        (
+            {
+                "spark.executor.instances": "4",
+                "spark.executor.cores": "8",
+                "spark.task.cpus": "8",
+            },
+            4,
+        ),
+        ({"spark.cores.max": "8", "spark.task.cpus": "4"}, 2),
+        (
+            {
+                "spark.dynamicAllocation.enabled": "True",
+                "spark.dynamicAllocation.maxExecutors": "2",
+            },
+            2,
+        ),
+    ],
+)
+def test_no_more_slots_are_counted_than_there_are_cores_for(properties, slots):
+    execution = ExecutionOptions(master="yarn", conf=tuple(properties.items()))
+    assert spark_speed(execution).speedup == slots
+
+
+@pytest.mark.parametrize("name", ["spark.cores.max", "spark.executor.instances", "spark.task.cpus"])
+def test_a_property_that_is_no_number_is_named(name):
+    execution = ExecutionOptions(master="yarn", conf=((name, "2.5"),))
+    with pytest.raises(UsageError, match=f"{name}=2.5 is no whole number"):
+        chosen(execution, 3000, 200 << 20)
 
 
 def test_where_the_bandwidth_is_the_limit_spark_gains_nothing():

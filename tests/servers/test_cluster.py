@@ -440,6 +440,19 @@ def test_a_cluster_that_tries_a_task_once_excludes_no_machine_and_runs_a_sync(cl
     assert_replicated(tmp_path, FILES)
 
 
+@pytest.mark.parametrize("more", [(), ("--parallelism", "8")])
+def test_tasks_that_want_more_cores_than_an_executor_has_are_refused_by_the_name_of_the_property(
+    cluster, tmp_path, more
+):
+    """Spark would wait for such an executor without end."""
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)
+    places = (checkpoint, tmp_path / "dcB", *EXECUTORS_ONLY, *more)
+    runner = ("--runner", "spark", "--master", cluster.master, "--conf", "spark.task.cpus=64")
+    with started("sync", *places, *runner) as sync:
+        assert sync.ended() == 2
+        assert "Spark starts no task: spark.task.cpus=64 is more than" in sync.messages()
+
+
 def test_executors_that_spark_asks_for_by_need_copy_everything(cluster, tmp_path):
     """There is none before the first job, and none is waited for."""
     checkpoint = write_checkpoint(tmp_path / "dcA", 1, FILES)

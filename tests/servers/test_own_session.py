@@ -72,6 +72,14 @@ def test_any_number_of_syncs_leave_a_session_as_it_was(tmp_path, cluster):
         assert (tmp_path / "dcB" / name / JOB / "chk-1" / "_metadata").exists()
 
 
+def test_a_session_whose_threads_share_their_properties_keeps_its_job_group(tmp_path, cluster):
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, {"shared/a": 100})
+    with Program(cluster, tmp_path / "dcB", checkpoint, PYSPARK_PIN_THREAD="false") as program:
+        events = [program.next() for _ in range(4)]
+    assert [each.get("error") for each in events] == [None] * 4
+    assert events[-1]["before"] == events[-1]["after"]
+
+
 def test_executors_without_the_packages_are_one_of_our_errors(tmp_path, cluster):
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {os.path.realpath(sys.executable)} -S "$@"\n')

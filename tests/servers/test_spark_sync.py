@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
+from cpreplicate.cli.submitted import SCRIPT
+from cpreplicate.core.placement import OWN
 from cpreplicate.runners import startup_times
 from tests.support import checker, corpus
 from tests.support.jobs import JOB, write_checkpoint
@@ -144,3 +147,27 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_who_ends_spark_submit_ends_its_command_with_it(tmp_path, number):
+    """Spark itself leaves the program alone, which would commit later."""
+    checkpoint = write_checkpoint(tmp_path / "dcA", 1, LARGE)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    program = [f"{submit}", "--conf", f"spark.pyspark.python={sys.executable}", f"{SCRIPT}"]
+    words = ["sync", f"{checkpoint}", f"{tmp_path}/dcB"]
+    slowly = ["--runner", "inline", "--bandwidth", "1KB/s"]
+    process = subprocess.Popen([*program, *words, *slowly], stderr=subprocess.DEVNULL)
+    lease = tmp_path / "dcB" / JOB / OWN / "lease"
+    wait_until(lease.exists, "the sync")
+    command = holder_of(lease)
+    process.send_signal(number)
+    process.wait()
+    wait_until(lambda: not Path(f"/proc/{command}").exists(), "the end of the command")
+    assert not (tmp_path / "dcB" / JOB / "chk-1" / "_metadata").exists()
+
+
+def holder_of(lease):
+    """The process that holds a lease."""
+    return json.loads(lease.read_text())["pid"]

@@ -33,7 +33,16 @@ from cpreplicate.protocol.manifest import Manifest
 from cpreplicate.protocol.pending import PendingPut
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
-from cpreplicate.runners import Copy, Delete, EngineLost, Outcome, Runner, Wanted, dropping
+from cpreplicate.runners import (
+    Copy,
+    Delete,
+    EngineLost,
+    JobCancelled,
+    Outcome,
+    Runner,
+    Wanted,
+    dropping,
+)
 from cpreplicate.runners.base import Done
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.storage import Sides
@@ -260,9 +269,9 @@ class Change:
         """Delete files of the replica, or move each to the path that it is mapped to.
 
         Returns what failed, and why. The lease is checked before each `files_per_check` files.
-        Raises `LeaseHeld`, having deleted a part, once this run no longer holds the lease, and
-        `EngineLost` once executors do not answer. As these may still delete, the lease then stays
-        until it expires.
+        Raises `LeaseHeld`, having deleted a part, once this run no longer holds the lease,
+        `EngineLost` once executors do not answer, and `JobCancelled` if somebody ended their work.
+        As these may still delete, the lease then stays until it expires.
         """
         self.recorded()
         moves = targets if isinstance(targets, Mapping) else {}
@@ -275,7 +284,7 @@ class Change:
             part, rest = waiting[:files_per_check], waiting[files_per_check:]
             try:
                 outcomes = self._deleted(part, moves)
-            except EngineLost:
+            except (EngineLost, JobCancelled):
                 self.lease.leave()
                 raise
             late = [target for target in part if outcomes[target].late]

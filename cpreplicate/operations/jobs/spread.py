@@ -7,13 +7,15 @@ driver, which spreads its files.
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal, NamedTuple, Protocol
@@ -47,8 +49,20 @@ Spread = Literal["files", "jobs"]
 """What tasks of Spark are made of: the files of all jobs, or whole small syncs."""
 
 _GATHER = 0.1  # seconds for which syncs of a service are gathered, to share a job of Spark
+_NAMES = 8  # of a directory, by which it is known
 # A task that begins again may find the lease of its own former attempt, whose host nobody sees.
 _LOCK_WAIT_AGAIN = SECONDS + 10.0
+
+
+class Seen(NamedTuple):
+    """A directory as the driver sees it: its inode, and names in it with theirs.
+
+    The root of a filesystem has the same inode on each host, whatever it holds.
+    """
+
+    path: str
+    inode: int
+    inside: tuple[tuple[str, int], ...] = ()
 
 
 class Order(NamedTuple):
@@ -59,7 +73,7 @@ class Order(NamedTuple):
 
     label: str
     request: SyncRequest
-    seen: tuple[str, int] | None = None
+    seen: Seen | None = None
 
 
 class Made(NamedTuple):
@@ -119,7 +133,8 @@ def make_all(
     if not asked:
         return
     sides = runner.limited(asked[0][1].sides)
-    orders = [_order(label, request) for label, request in asked]
+    seen = {root: _present(root) for root in {request.target_root for _, request in asked}}
+    orders = [_order(label, request, seen[request.target_root]) for label, request in asked]
 
     def done(index: int, result: Made) -> None:
         try:
@@ -135,20 +150,28 @@ def make_all(
     runner.spread(_Maker(sides, streams), orders, done, failed, places, level, expected)
 
 
-def _order(label: str, request: SyncRequest) -> Order:
-    bare = replace(request, sides=Sides(), execution=ExecutionOptions())
-    return Order(label, bare, _present(request.target_root))
+def _order(label: str, request: SyncRequest, seen: Seen | None) -> Order:
+    return Order(label, replace(request, sides=Sides(), execution=ExecutionOptions()), seen)
 
 
-def _present(target_root: str) -> tuple[str, int] | None:
-    """Return the nearest directory of a TARGET_ROOT on `file:` that exists, and its inode."""
+def _present(target_root: str) -> Seen | None:
+    """Return the nearest directory of a TARGET_ROOT on `file:` that exists, with a part of it."""
     if not target_root.startswith("file:"):
         return None
     path = Path(uri.local_path(target_root))
     for place in (path, *path.parents):
         with suppress(OSError):  # not there, or not for the driver to see
-            return str(place), place.stat().st_ino
+            return Seen(str(place), place.stat().st_ino, tuple(_part_of(place)))
     return None
+
+
+def _part_of(place: Path) -> Iterator[tuple[str, int]]:
+    """Yield a few names of a directory with their inodes, but for what each filesystem has."""
+    with os.scandir(place) as found:
+        for entry in islice(found, _NAMES):
+            inode = _inode(Path(entry.path))
+            if inode is not None and entry.name != "lost+found":
+                yield entry.name, inode
 
 
 def _seen_here(made: Made, side: Side) -> Made:
@@ -197,13 +220,31 @@ def _refuse_unshared(order: Order) -> None:
     """Raise `TargetGone` if this host has another directory where the driver has TARGET_ROOT."""
     if order.seen is None:
         return
-    path, inode = order.seen
+    if not _is_here(order.seen):
+        raise _unshared(f"an executor, whose {order.seen.path} is another one. Nothing was done")
+
+
+def _is_here(seen: Seen) -> bool:
+    """Return whether this host has the directory: its inode, and one of the names at least.
+
+    Others may have removed the rest of them since.
+    """
+    place = Path(seen.path)
     try:
-        is_same = Path(path).stat().st_ino == inode
+        if place.stat().st_ino != seen.inode:
+            return False
     except OSError:
-        is_same = False
-    if not is_same:
-        raise _unshared(f"an executor, whose {path} is another one. Nothing was done")
+        return False
+    here = (_inode(place / name) == inode for name, inode in seen.inside)
+    return not seen.inside or any(here)
+
+
+def _inode(path: Path) -> int | None:
+    """Return the inode of a file, not of what it links to; None if it is not to be seen."""
+    try:
+        return path.lstat().st_ino
+    except OSError:
+        return None
 
 
 class _Small(SharedRunner):

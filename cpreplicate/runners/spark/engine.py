@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from pyspark import SparkContext
 
+from cpreplicate.runners.options import DYNAMIC, is_true
 from cpreplicate.runners.tasks import EngineLost
 from cpreplicate.storage.waiting import cancellation
 from cpreplicate.storage.waiting.side_call import SideCall, in_thread
@@ -38,7 +39,6 @@ _ANSWER_SECONDS = 6.0  # for Spark's own JVM and the names of its machines
 _MOST_ASKED = 64  # executors that are connected to in one look
 _STANDALONE = "spark://"
 _DRIVER = "driver"  # its id among those of executors
-DYNAMIC = "spark.dynamicAllocation.enabled"
 LOCAL = re.compile(r"local(\[.*\])?")
 
 
@@ -154,7 +154,7 @@ class Engine:
     ) -> None:
         self._context, self._heard, self._answer_within = context, heard, answer_within
         self.master = str(context.master)
-        self.comes_and_goes = context.getConf().get(DYNAMIC) == "true"
+        self.comes_and_goes = is_true(context.getConf().get(DYNAMIC))
         self._masters = masters(self.master)
         self._places: Places = {}
         self._runs_tasks = False

@@ -21,7 +21,7 @@ _REASONS = [
 # A traceback of Python, in which Spark 4.1 and later wrap the exception of a worker: its frames are
 # indented, and the exception follows them.
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+([^\s][^\n]*)")
-_CANCELLED = re.compile(r"\bJob \d+ cancelled\b")
+_CANCELLED = re.compile(r"\bJob \d+ cancelled\b(?! because SparkContext was shut down)")
 _LONGEST_REASON = 300  # characters
 
 
@@ -82,5 +82,8 @@ def reason(error: Exception | None) -> str:
 def why_given_up(error: Exception | None) -> str:
     """Return in one line why Spark gave a job up."""
     if error is not None and is_cancelled(error):
-        return f"its job was cancelled in Spark, so it was not started again: {reason(error)}"
+        return (
+            "a job of this run was cancelled in Spark, so it was not started again:"
+            f" {reason(error)}. What was done is kept"
+        )
     return difference(error) or f"Spark gave up: {reason(error)}"

@@ -22,14 +22,20 @@ from pyspark import SparkContext, TaskContext
 
 from cpreplicate.core.log_context import title
 from cpreplicate.core.sizes import counted
-from cpreplicate.errors import CopyFailed, CpreplicateError
+from cpreplicate.errors import CopyFailed, CpreplicateError, described
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.base import Done, In, Out
 from cpreplicate.runners.batch import perform
 from cpreplicate.runners.batching import BATCH_BYTES, batches
 from cpreplicate.runners.copy_rows import places_of, sizes_of
 from cpreplicate.runners.early import EarlyWork, worth_it
-from cpreplicate.runners.options import COPIES_IN_DRIVER, ExecutionOptions, copies_in_driver
+from cpreplicate.runners.options import (
+    COPIES_IN_DRIVER,
+    ExecutionOptions,
+    Properties,
+    copies_in_driver,
+    whole,
+)
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.ranges import Splitting, joining
 from cpreplicate.runners.spark import executors, failures, session
@@ -46,6 +52,7 @@ from cpreplicate.runners.spark.transport import (
 )
 from cpreplicate.runners.tasks import (
     EngineLost,
+    JobCancelled,
     Outcome,
     RunnerStopped,
     Task,
@@ -54,7 +61,7 @@ from cpreplicate.runners.tasks import (
     size_of,
 )
 from cpreplicate.storage import Sides
-from cpreplicate.storage.rpc import RpcAddress, serve
+from cpreplicate.storage.rpc import Answers, RpcAddress, serve
 from cpreplicate.storage.waiting import cancellation
 from cpreplicate.storage.waiting.side_call import SideCall, in_thread
 from cpreplicate.storage.wrappers.limits import pace
@@ -71,6 +78,7 @@ _END_SECONDS = 4.0
 _TASKS_A_SLOT = 32
 _MANY = sys.maxsize
 _CALLS = "calls"  # the part of the progress that counts files of calls
+_PORTS = 17  # the one that is asked for, and as many more as `spark.port.maxRetries` has
 _LOST = (
     "the process of Spark in which it was made died, twice: see the executor's log, and whether its"
     " memory is short. Nothing is damaged, and the next run goes on"
@@ -124,8 +132,8 @@ class SparkRunner:
 
         `level` is how important they are, 0 the most, if the runner has levels. If Spark gives up,
         an action that is not known to be done is reported as failed. It may have been done. What
-        was cancelled in Spark is not started again. Raises `EngineLost` if no executor answers for
-        too long.
+        was cancelled in Spark is not started again: raises `JobCancelled`. Raises `EngineLost` if
+        no executor answers for too long.
         """
         self._progress.expect(len(actions), int(sizes_of(actions).sum()))
         with self._may_work_early(actions) as is_early:
@@ -227,19 +235,32 @@ class SparkRunner:
     ) -> list[Outcome]:
         """Return the outcomes of all actions, after all tries."""
         last = session.tries(started.context) - 1
+        outcomes, left, error = self._tried(actions, started, level, last, done)
+        if left and _is_running(started.context) and not failures.difference(error):
+            self._progress.retry()
+            retried, _, error = self._tried(left, started, level, _LAST, done)
+            outcomes.update(retried)
+        return [outcomes.get(action.target) or _given_up(action, error) for action in actions]
+
+    def _tried(
+        self,
+        actions: Sequence[Task],
+        started: _Started,
+        level: int,
+        last: int,
+        done: Done | None,
+    ) -> tuple[dict[str, Outcome], list[Task], Exception | None]:
+        """Return outcomes by target, the actions that have none, and Spark's error.
+
+        Raises for a job that is not to be started again.
+        """
         outcomes, error = self._stage(actions, started, level, last, done)
         if self._is_cancelled:
             raise RunnerStopped
         left = [action for action in actions if action.target not in outcomes]
-        if error is not None and left:
-            if failures.is_mistake(error):
-                raise failures.mistake(error) from error
-            is_final = failures.difference(error) or failures.is_cancelled(error)
-            if _is_running(started.context) and not is_final:
-                self._progress.retry()
-                retried, error = self._stage(left, started, level, _LAST, done)
-                outcomes.update(retried)
-        return [outcomes.get(action.target) or _given_up(action, error) for action in actions]
+        if left and error is not None:
+            _refuse_final(error)
+        return outcomes, left, error
 
     def _count_failures(self, actions: Sequence[Task], results: Sequence[Outcome]) -> None:
         wanted = current_wanted()
@@ -261,8 +282,7 @@ class SparkRunner:
         except session.LOST as error:
             if self._is_cancelled:
                 raise RunnerStopped from error
-            if failures.is_mistake(error):
-                raise failures.mistake(error) from error
+            _refuse_final(error)
             raise CpreplicateError(failures.why_given_up(error)) from error
 
     def spread(
@@ -475,13 +495,14 @@ class SparkRunner:
         def job() -> list[Out]:
             if self._is_cancelled:
                 raise RunnerStopped
-            context.setJobGroup(group, shown, interruptOnCancel=True)
             # an existing session keeps its own pools
             is_ranked = self._levels and started.session.carrier is None
             pool_name = f"level-{level}" if is_ranked else None
-            context.setLocalProperty(_POOL, pool_name)  # type: ignore[arg-type]  # takes None too
             tasks = max(1, min(most, len(items)))
-            return started.session.collected(function, items, tasks)
+            with started.session.local_properties_kept():
+                context.setJobGroup(group, shown, interruptOnCancel=True)
+                context.setLocalProperty(_POOL, pool_name)  # type: ignore[arg-type]  # None, too
+                return started.session.collected(function, items, tasks)
 
         if ease is None:
             self._groups.add(group)
@@ -539,21 +560,34 @@ class SparkRunner:
         self._show()
         found = enter(session.session(self._execution, self._levels, self._is_lost))
         context = found.context
-        conf = context.getConf()
-        host, bind, port = (
-            conf.get(name)
-            for name in ("spark.driver.host", "spark.driver.bindAddress", session.PORT)
-        )
         answers = {
             **self._reports.answers,
             **self._calls.answers,
             **DriverClock().answers,
             "reserve": pace(self._sides.target.limits).reserve,
         }
-        address = enter(serve(answers, str(host), bind, int(port or 0)))
+        address = self._served(answers, context.getConf().get)
         engine = Engine(context, lambda: max(self._reports.heard, self._calls.heard))
         watch = enter(watching(engine, self._execution.engine_timeout))
         return _Started(found, address, session.slots(context, self._execution), watch)
+
+    def _served(self, answers: Answers, conf: Properties) -> RpcAddress:
+        """Serve until the session ends, at the port that is asked for, or one of the next ones.
+
+        Spark does the same with its own ports: another run may be at work, also in this session.
+        """
+        host, bind = str(conf("spark.driver.host")), conf("spark.driver.bindAddress")
+        first = whole(conf, session.PORT, 0)
+        for port in range(first, first + _PORTS):
+            try:
+                return self._resources.enter_context(serve(answers, host, bind, port))
+            except OSError as error:
+                failure = error
+        raise CpreplicateError(
+            f"the driver can listen at none of the ports {first} to {first + _PORTS - 1} of"
+            f" {bind or host}: {described(failure)}. Give --conf {session.PORT}= another one, or"
+            " end the runs that listen there. What was copied is kept"
+        )
 
     def _show(self) -> None:
         """Show the progress from now on."""
@@ -564,6 +598,14 @@ class SparkRunner:
 
 def _nothing(_item: object) -> None:
     """Do nothing: that a task has run is what counts."""
+
+
+def _refuse_final(error: Exception) -> None:
+    """Raise for a job that ended by a mistake in this program, or because somebody cancelled it."""
+    if failures.is_mistake(error):
+        raise failures.mistake(error) from error
+    if failures.is_cancelled(error):
+        raise JobCancelled(failures.why_given_up(error)) from error
 
 
 def _why_not_called(error: Exception | None) -> Exception:

@@ -33,11 +33,24 @@ from cpreplicate.errors import CpreplicateError, UsageError
 from cpreplicate.protocol.users import has_passwd_entry
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.base import In, Out
-from cpreplicate.runners.options import DEFAULT_MASTER, ExecutionOptions, is_submitted
+from cpreplicate.runners.options import (
+    DEFAULT_MASTER,
+    DYNAMIC,
+    EXECUTOR_CORES,
+    EXECUTORS,
+    MOST_EXECUTORS,
+    TASK_CORES,
+    ExecutionOptions,
+    Properties,
+    cores_of_task,
+    is_submitted,
+    is_true,
+    tasks_of_executor,
+    whole,
+)
 from cpreplicate.runners.spark import failures
 from cpreplicate.runners.spark.carried import Carrier, packed, unpacked
 from cpreplicate.runners.spark.engine import (
-    DYNAMIC,
     LOCAL,
     masters,
     some_executors,
@@ -65,13 +78,17 @@ _ALWAYS_PRINTED = re.compile(
 # Seconds without another executor after which the present ones are considered all.
 _SETTLED = 0.5
 _PATIENCE = 10.0  # seconds to wait for the first executor
-_TASK_CORES = "spark.task.cpus"
+_OF_A_JOB = (
+    "spark.jobGroup.id",
+    "spark.job.description",
+    "spark.job.interruptOnCancel",
+    "spark.scheduler.pool",
+)
 _PYTHON_MEMORY = "spark.executor.pyspark.memory"
 _LEAST_PYTHON_MEMORY = 2 << 30  # with 1.5 GiB no thread could be started (measured on file:)
 _SPARK_SIZE = re.compile(r"(\d+)([kmgtp]?)b?")  # without a unit in MiB
 _SHIFTS = {"k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
 _MANAGERS = ("yarn", "k8s://")
-_MOST_EXECUTORS = "spark.dynamicAllocation.maxExecutors"
 _SLOTS_WITHOUT_LIMIT = 100  # of dynamic allocation that may grow for ever
 _STOP_SECONDS = 60.0  # for the end of a session; then its JVM is killed
 _STOP_LOST_SECONDS = 4.0  # if its executors do not answer
@@ -105,6 +122,21 @@ class Session(NamedTuple):
 
     context: SparkContext
     carrier: Carrier | None
+
+    @contextlib.contextmanager
+    def local_properties_kept(self) -> Iterator[None]:
+        """Leave the job group and the pool of this thread as they were.
+
+        They may be those of the user's threads, too: see `PYSPARK_PIN_THREAD`.
+        """
+        names = _OF_A_JOB if self.carrier is not None else ()
+        before = {name: self.context.getLocalProperty(name) for name in names}
+        try:
+            yield
+        finally:
+            with contextlib.suppress(*LOST):  # of a context that has ended
+                for name, value in before.items():
+                    self.context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None, too
 
     def collected(
         self, function: Callable[[In], Out], items: Sequence[In], tasks: int
@@ -155,18 +187,19 @@ def slots(context: SparkContext, execution: ExecutionOptions) -> int:
     It is the number that was given, that of the executors once no further ones register, or what
     dynamic allocation may grow to. Raises `UsageError` if no executor has the cores for a task.
     """
-    if execution.parallelism is not None or LOCAL.fullmatch(str(context.master)):
+    master, conf = str(context.master), context.getConf().get
+    if LOCAL.fullmatch(master):
         return execution.parallelism or int(context.defaultParallelism)
-    if str(context.getConf().get(DYNAMIC)).lower() == "true":
-        return max(_most_slots(context.getConf().get), int(context.defaultParallelism))
-    if slots_asked_for := _slots_asked_for(str(context.master), context.getConf().get):
-        return slots_asked_for
-    _wait_for_executors(context)
-    _refuse_idle(context)
-    return int(context.defaultParallelism)
+    if is_true(conf(DYNAMIC)):
+        found = max(_most_slots(conf), int(context.defaultParallelism))
+    elif not (found := _slots_asked_for(master, conf)):
+        _wait_for_executors(context)
+        _refuse_idle(context)
+        found = max(1, int(context.defaultParallelism) // cores_of_task(conf))
+    return execution.parallelism or found
 
 
-def _slots_asked_for(master: str, conf: _Properties) -> int:
+def _slots_asked_for(master: str, conf: Properties) -> int:
     """Return how many tasks the executors run at once that YARN or Kubernetes was asked for.
 
     They come one by one, the last perhaps never: tasks that are there begin with the first one. 0
@@ -174,23 +207,18 @@ def _slots_asked_for(master: str, conf: _Properties) -> int:
     """
     if not master.startswith(_MANAGERS):
         return 0
-    words = (conf("spark.executor.instances"), conf("spark.executor.cores"), conf(_TASK_CORES))
-    given = [str(word or default) for word, default in zip(words, (2, 1, 1), strict=True)]
-    if not all(word.isdecimal() for word in given):
-        return 0
-    instances, cores, of_task = map(int, given)
-    return instances * (cores // max(1, of_task))
+    return whole(conf, EXECUTORS, 2) * tasks_of_executor(conf)
 
 
-def _most_slots(conf: _Properties) -> int:
+def _most_slots(conf: Properties) -> int:
     """Return how many tasks run at once when dynamic allocation has all executors that it may.
 
     Its executors come only when there are tasks to run, so none are waited for.
     """
-    most, cores = str(conf(_MOST_EXECUTORS)), str(conf("spark.executor.cores") or 1)
-    if not (most.isdecimal() and cores.isdecimal()):
+    most = str(conf(MOST_EXECUTORS))
+    if not most.isdecimal():
         return _SLOTS_WITHOUT_LIMIT
-    return int(most) * max(1, int(cores) // int(conf(_TASK_CORES) or 1))
+    return int(most) * max(1, tasks_of_executor(conf))
 
 
 def _refuse_idle(context: SparkContext) -> None:
@@ -202,8 +230,8 @@ def _refuse_idle(context: SparkContext) -> None:
     if found and not any(each.maxTasks() for each in found):
         cores = max(each.totalCores() for each in found)
         raise UsageError(
-            f"Spark starts no task: {_TASK_CORES}={context.getConf().get(_TASK_CORES)} is more than"
-            f" its executors have cores ({cores}). Give --conf {_TASK_CORES}={cores} or less, or"
+            f"Spark starts no task: {TASK_CORES}={context.getConf().get(TASK_CORES)} is more than"
+            f" its executors have cores ({cores}). Give --conf {TASK_CORES}={cores} or less, or"
             " more spark.executor.cores. What was copied is kept"
         )
 
@@ -315,13 +343,13 @@ def fault_settings(execution: ExecutionOptions) -> list[tuple[str, str]]:
 _AT_ONCE = [("spark.scheduler.minRegisteredResourcesRatio", "0")]
 
 
-def refuse_unrunnable(conf: _Properties) -> None:
+def refuse_unrunnable(conf: Properties) -> None:
     """Raise `UsageError` if Spark would run no job with these properties.
 
     Spark's own message of that is in its log only, or is none.
     """
     _refuse_little_memory(conf)
-    if str(conf(_EXCLUDES)).lower() == "true" and not _can_exclude(conf):
+    if is_true(conf(_EXCLUDES)) and not _can_exclude(conf):
         raise UsageError(
             f"Spark runs no job with {_EXCLUDES}=true unless {_MAX_FAILURES}"
             f" ({conf(_MAX_FAILURES) or TRIES}) is above {_TRIES_ON_NODE}"
@@ -330,12 +358,12 @@ def refuse_unrunnable(conf: _Properties) -> None:
         )
 
 
-def _refuse_little_memory(conf: _Properties) -> None:
+def _refuse_little_memory(conf: Properties) -> None:
     """Raise `UsageError` if a task has too little address space for its threads.
 
     `PythonRunner` divides the memory by the cores of an executor, and `worker.py` limits RLIMIT_AS.
     """
-    given, cores = str(conf(_PYTHON_MEMORY) or ""), str(conf("spark.executor.cores") or 1)
+    given, cores = str(conf(_PYTHON_MEMORY) or ""), str(conf(EXECUTOR_CORES) or 1)
     found = _SPARK_SIZE.fullmatch(given.lower())
     if found is None or not cores.isdecimal():
         return
@@ -348,7 +376,7 @@ def _refuse_little_memory(conf: _Properties) -> None:
         )
 
 
-def _can_exclude(conf: _Properties) -> bool:
+def _can_exclude(conf: Properties) -> bool:
     """Return whether Spark tries a task less often on one machine than in all.
 
     `HealthTracker.validateExcludeOnFailureConfs` requires that with exclusion. It is raised where
@@ -361,7 +389,6 @@ def _can_exclude(conf: _Properties) -> bool:
     return int(on_node) < int(tries)
 
 
-_Properties = Callable[[str], str | None]
 _MAX_FAILURES = "spark.task.maxFailures"
 _EXCLUDES = "spark.excludeOnFailure.enabled"
 _TRIES_ON_NODE = "spark.excludeOnFailure.task.maxTaskAttemptsPerNode"

@@ -16,7 +16,7 @@ from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import examine
-from cpreplicate.runners import Delete, EngineLost, ExecutionOptions
+from cpreplicate.runners import Delete, EngineLost, ExecutionOptions, JobCancelled
 from cpreplicate.runners.batch import attempt
 from cpreplicate.runners.inline import InlineRunner
 from cpreplicate.runners.wrapper import RunnerWrapper
@@ -159,21 +159,27 @@ def test_a_run_that_lost_its_lease_deletes_nothing_more(tmp_path, monkeypatch):
     assert len(set(FILES) - set(there)) == 2
 
 
-def test_a_run_whose_executors_do_not_answer_while_they_delete_leaves_its_lease_to_expire(
-    tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    "error",
+    [
+        EngineLost(errno.ETIMEDOUT, "no executor answers", "spark://h:7077"),
+        JobCancelled("a job of this run was cancelled in Spark"),
+    ],
+)
+def test_a_run_whose_executors_may_still_delete_leaves_its_lease_to_expire(
+    tmp_path, monkeypatch, error
 ):
-    """They may still delete until then."""
     replica = Replica(f"file:{synced(tmp_path, {1: FILES})}", Side())
 
     def run(_actions):
-        raise EngineLost(errno.ETIMEDOUT, "no executor answers", "spark://h:7077")
+        raise error
 
     def delete():
         with change.opened(replica, examine) as opened:
             monkeypatch.setattr(opened.runner, "run", run)
             opened.delete(sorted(FILES))
 
-    with pytest.raises(EngineLost):
+    with pytest.raises(type(error)):
         delete()
     holder = json_files.parse(json_files.read(replica.storage, f"{replica.root}/{OWN}/lease"))
     assert holder is not None
@@ -199,6 +205,7 @@ class LostAtDeletes(RunnerWrapper):
         EngineLost(errno.ETIMEDOUT, "no executor answers", "spark://h:7077"),
         CpreplicateError("Spark did not start: no executor answers"),
         UsageError("Spark starts no task: no executor answers"),
+        JobCancelled("cancelled in Spark: no executor answers"),
     ],
 )
 def test_deletes_whose_executors_do_not_answer_are_a_warning_of_a_sync(tmp_path, error):

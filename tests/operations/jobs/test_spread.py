@@ -209,6 +209,18 @@ def test_an_executor_that_has_another_directory_there_writes_nothing(tmp_path, e
     assert not list((tmp_path / "dcB").iterdir())
 
 
+def test_a_directory_with_the_same_inode_and_other_names_in_it_is_another_one(tmp_path):
+    """As the roots of two filesystems, which have one and the same inode."""
+    (tmp_path / "replica").mkdir()
+    (tmp_path / "other").mkdir()
+    seen = spread._present(f"file:{tmp_path}/not yet there")
+    assert spread._is_here(seen)
+    (tmp_path / "other").rmdir()  # another run did
+    assert spread._is_here(seen)
+    (tmp_path / "replica").rename(tmp_path / "other")
+    assert not spread._is_here(seen)
+
+
 def test_a_replica_that_the_driver_does_not_see_is_no_success(tmp_path):
     write(tmp_path, "a")
     results = []
@@ -270,7 +282,8 @@ def test_a_target_that_the_driver_may_not_look_at_is_known_by_the_directory_abov
         return denied() if path.is_relative_to(tmp_path / "hidden") else stat(path, **words)
 
     monkeypatch.setattr(Path, "stat", seen)
-    assert spread._present(f"file:{hidden}") == (str(tmp_path), stat(tmp_path).st_ino)
+    found = spread._present(f"file:{hidden}")
+    assert found == spread.Seen(str(tmp_path), stat(tmp_path).st_ino, ())
 
 
 def test_without_spark_there_is_nothing_to_spread_jobs_to(tmp_path):

@@ -162,11 +162,13 @@ def test_a_sweep_keeps_the_record_as_long_as_it_leaves_such_a_pack(taken_over: P
     os.utime(taken_over / LATE, (ago, ago))
     request = SweepRequest(f"file:{taken_over}", execution=ExecutionOptions(runner="inline"))
     sweep(request, lambda _line: None)
-    assert pack.exists() and (taken_over / LATE).exists()
+    assert pack.exists()
+    assert (taken_over / LATE).exists()
     os.utime(pack, (ago, ago))
     for _ in range(2):
         sweep(request, lambda _line: None)
-    assert not pack.exists() and not (taken_over / LATE).exists()
+    assert not pack.exists()
+    assert not (taken_over / LATE).exists()
 
 
 def test_a_file_of_another_program_where_a_dead_run_had_planned_one_is_never_cpreplicates(
@@ -209,7 +211,8 @@ def test_the_record_stays_until_a_sync_finds_no_pack_any_more(
     pack.parent.mkdir(exist_ok=True)
     pack.write_bytes(b"late")
     late_after(tmp_path, taken_over, found=time.time() - 86_500)
-    assert not pack.exists() and (taken_over / LATE).exists()
+    assert not pack.exists()
+    assert (taken_over / LATE).exists()
     write_checkpoint(tmp_path / "dcA", 5, FILES)
     run(tmp_path)
     assert not (taken_over / LATE).exists()

@@ -301,6 +301,18 @@ def test_a_summary_that_nothing_vouches_for_is_not_used() -> None:
     assert there(hourly) == needed(hourly)
 
 
+@pytest.mark.parametrize("name", [[], {}])
+def test_a_summary_whose_points_have_no_names_is_written_anew(name: object) -> None:
+    hourly = Hourly(2 * WORTH)
+    hourly.sync(3 * WORTH)
+    head, _, body = (hourly.disk.data(hourly.summary) or b"").partition(b"\n")
+    fields = json.loads(head)
+    fields["points"][0][0] = name
+    hourly.disk.place(hourly.summary, json.dumps(fields).encode() + b"\n" + body)
+    hourly.sync()
+    assert there(hourly) == needed(hourly)
+
+
 @of_each_kind
 @pytest.mark.parametrize("more", range(4))
 def test_a_wrong_summary_for_which_a_record_vouches_deletes_no_file_of_the_next_point(

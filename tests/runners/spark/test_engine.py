@@ -147,6 +147,14 @@ def test_executors_that_spark_considers_alive_answer(alive, answers):
     assert engine.answers() is answers
 
 
+@pytest.mark.parametrize(("word", "is_so"), [("true", True), ("True", True), ("false", False)])
+def test_dynamic_allocation_is_seen_however_its_property_is_written(word, is_so):
+    """`SparkConf.set` of Python writes `True`."""
+    context = spark(lambda: 1)
+    context.getConf = lambda: {"spark.dynamicAllocation.enabled": word}
+    assert Engine(context, lambda: 0.0).comes_and_goes is is_so
+
+
 def test_executors_without_the_cores_for_a_task_do_not_answer():
     assert not Engine(spark(lambda: 2, tasks=0), lambda: 0.0, answer_within=PATIENCE).answers()
 

@@ -134,5 +134,11 @@ def test_a_job_that_somebody_cancelled_is_told_from_one_that_failed():
     assert failures.is_cancelled(CANCELLED)
     assert not any(map(failures.is_cancelled, (ABORTED, LOST_TASK, GONE, BATCH_FAILED)))
     assert failures.why_given_up(CANCELLED).startswith(
-        "its job was cancelled in Spark, so it was not started again: "
+        "a job of this run was cancelled in Spark, so it was not started again: "
     )
+
+
+def test_the_end_of_the_session_is_not_taken_for_a_job_that_somebody_cancelled():
+    ended = Exception(f"{CALL}: Job 3 cancelled because SparkContext was shut down\n\tat y")
+    assert not failures.is_cancelled(ended)
+    assert failures.why_given_up(ended).startswith("Spark gave up: ")

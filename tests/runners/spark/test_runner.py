@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from cpreplicate.errors import LeaseHeld
-from cpreplicate.runners import Copy, ExecutionOptions, Outcome
+from cpreplicate.runners import Copy, ExecutionOptions, JobCancelled, Outcome
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Side, Sides, checksum
 from cpreplicate.storage.waiting.cancellation import cancellable
@@ -127,6 +128,67 @@ def test_what_ends_the_work_of_the_caller_ends_the_copies_of_executors(copies, t
         runner.run(copies)
     wait_until(lambda: not workers(), "the end of the workers")
     assert not [file for file in target.iterdir() if not file.name.startswith(".")]
+
+
+def cancel_once(is_at_work):
+    """Cancel the job of this process in Spark, as its pages do, once it is at work."""
+
+    def cancel():
+        wait_until(is_at_work, "the work of the job")
+        SparkContext._active_spark_context.cancelAllJobs()
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    return thread
+
+
+def jobs_of(runner):
+    """How many jobs of Spark a runner has started."""
+    return runner._session().context._jsc.sc().statusStore().jobsList(None).size()
+
+
+def test_copies_that_somebody_cancelled_in_spark_are_not_started_again(copies, tmp_path):
+    """Not by another job either: `run` is what every part of a command copies with."""
+    side, target = Side(limits=new_limits(None, WITHOUT_END)), tmp_path / "target"
+    with SparkRunner(Sides(side, side), ExecutionOptions(master="local[2]")) as runner:
+        thread = cancel_once(lambda: target.is_dir() and any(target.iterdir()))
+        with pytest.raises(JobCancelled, match="was cancelled in Spark, so it was not started"):
+            runner.run(copies)
+        thread.join()
+        assert jobs_of(runner) == 1
+    wait_until(lambda: not workers(), "the end of the workers")
+
+
+def waits_to_be_cancelled(place, _is_again):
+    """Do nothing but wait, on an executor."""
+    Path(place).touch()
+    while True:
+        time.sleep(1)
+
+
+def test_calls_that_somebody_cancelled_in_spark_are_not_made_again(tmp_path):
+    began, failures = tmp_path / "began", []
+    with SparkRunner(Sides(), ExecutionOptions(master="local[2]")) as runner:
+        thread = cancel_once(began.exists)
+        runner.spread(
+            waits_to_be_cancelled,
+            [str(began)],
+            lambda _index, _result: None,
+            lambda _index, error: failures.append(str(error)),
+        )
+        thread.join()
+        assert jobs_of(runner) == 1
+    [failure] = failures
+    assert "was cancelled in Spark, so it was not started again" in failure
+
+
+@pytest.mark.rest
+def test_a_port_of_the_driver_that_another_run_has_is_not_needed():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        options = ExecutionOptions(master="local[1]", conf=(("spark.cpreplicate.port", port),))
+        with SparkRunner(Sides(), options) as runner:
+            assert runner.map(os.path.basename, ["a/b"]) == ["b"]
 
 
 @pytest.mark.rest

@@ -14,6 +14,7 @@ _JOBS = 50  # of one process: more are worth another one
 _FEWER = 40  # of one process: as few are worth one less, so that a few that come and go move none
 _MEMORY = 512 << 20  # bytes of one process: what a service is to be given, too
 _CGROUPS = Path("/sys/fs/cgroup")
+_V1_CPU = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
 
 K = TypeVar("K", bound=Hashable)
 
@@ -29,29 +30,41 @@ def most_processes(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup
     """Return for how many processes there is room: a core each, and memory.
 
     Cores are bounded by the affinity of this process, and by the limit of its container or unit,
-    memory by that limit only (`cpu.max` and `memory.max` of cgroup v2).
+    memory by that limit only: `cpu.max` and `memory.max` of cgroup v2, or what v1 has for them.
     """
     groups = _groups(cgroups, own)
-    cores = [math.ceil(quota / period) for quota, period in _limits(groups, "cpu.max")]
-    memory = [limit // _MEMORY for (limit,) in _limits(groups, "memory.max")]
+    quotas = [*_limits(groups, "cpu.max"), *_limits(_groups(cgroups, own, "cpu"), *_V1_CPU)]
+    bytes_of = [
+        *_limits(groups, "memory.max"),
+        *_limits(_groups(cgroups, own, "memory"), "memory.limit_in_bytes"),
+    ]
+    cores = [math.ceil(quota / period) for quota, period in quotas if quota > 0]
+    memory = [limit // _MEMORY for (limit,) in bytes_of]
     return max(1, min([len(os.sched_getaffinity(0)), *cores, *memory]))
 
 
-def _groups(cgroups: Path, own: Path) -> list[Path]:
-    """Return the control group of this process, and those above it."""
+def _groups(cgroups: Path, own: Path, controller: str = "") -> list[Path]:
+    """Return the control group of this process, and those above it: of v2, or of one of v1.
+
+    A container of v1 has its own group mounted where the host has the one above all.
+    """
     try:
-        name = own.read_text().partition("0::")[2].splitlines()[0].strip("/")
-    except (OSError, IndexError):
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
         return []
-    place = cgroups / name
-    return [group for group in (place, *place.parents) if group.is_relative_to(cgroups)]
+    top = cgroups / controller
+    names = [line[2] for line in lines if len(line) == 3 and controller in line[1].split(",")]
+    places = [top / name.strip("/") for name in names[:1]]
+    return [
+        group for place in places for group in (place, *place.parents) if group.is_relative_to(top)
+    ]
 
 
-def _limits(groups: Sequence[Path], file: str) -> Iterator[list[int]]:
-    """Yield the numbers of a file of control groups, of those that limit anything."""
+def _limits(groups: Sequence[Path], *files: str) -> Iterator[list[int]]:
+    """Yield the numbers of files of control groups, of those that limit anything."""
     for group in groups:
         with suppress(OSError, ValueError):  # there is no limit, or no such file
-            yield [int(word) for word in (group / file).read_text().split()]
+            yield [int(word) for file in files for word in (group / file).read_text().split()]
 
 
 class Division(Generic[K]):

@@ -71,7 +71,7 @@ def main(descriptor: int) -> None:
     # as of the command line: a plan creates millions of objects and no cycles
     gc.set_threshold(5_000_000, 20, 20)
     gc.freeze()
-    _die_with(service)
+    end_with(service, signal.SIGKILL)  # this process may be stopped, or hang
     channel = Channel(socket.socket(fileno=descriptor))
     try:
         worker = _Worker(channel, *channel.receive())
@@ -85,17 +85,17 @@ def main(descriptor: int) -> None:
         os._exit(_LOST)
 
 
-def _die_with(service: int) -> None:
-    """Let the system kill this process when the service dies: it may be stopped, or hang.
+def end_with(parent: int, number: int) -> None:
+    """Let the system send this process a signal when its parent dies, or has died.
 
-    The thread that started this process must live as long as the service: it is its main thread.
+    The thread that started this process must live as long as the parent: it is its main thread.
     """
     try:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (OSError, AttributeError):  # not Linux: the end of the connection suffices mostly
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
+    except (OSError, AttributeError):  # not Linux
         return
-    if os.getppid() != service:  # it died before
-        os._exit(_LOST)
+    if os.getppid() != parent:
+        signal.raise_signal(number)
 
 
 class _Details(logging.Handler):

@@ -33,6 +33,23 @@ def test_a_limit_of_the_container_or_unit_bounds_the_processes(tmp_path):
     assert most_processes(tmp_path, tmp_path / "no such file") == allowed
 
 
+def test_a_limit_of_the_first_version_of_control_groups_bounds_them_too(tmp_path):
+    """A container sees its own group where its host has the one above all."""
+    own = tmp_path / "cgroup"
+    own.write_text("4:cpu,cpuacct:/docker/1\n9:memory:/docker/1\n0::/\n")
+    for controller in ("cpu", "memory"):
+        (tmp_path / controller).mkdir()
+    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("-1\n")
+    (tmp_path / "cpu/cpu.cfs_period_us").write_text("100000\n")
+    (tmp_path / "memory/memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert most_processes(tmp_path, own) == len(os.sched_getaffinity(0))
+    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("100000\n")
+    assert most_processes(tmp_path, own) == 1
+    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("-1\n")
+    (tmp_path / "memory/memory.limit_in_bytes").write_text(f"{1 << 29}\n")
+    assert most_processes(tmp_path, own) == 1
+
+
 def test_each_process_has_512_mib_of_the_memory_of_its_container(tmp_path):
     (tmp_path / "cgroup").write_text("0::/\n")
     (tmp_path / "memory.max").write_text(f"{1 << 29}\n")
