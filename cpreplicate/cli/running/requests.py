@@ -17,7 +17,11 @@ from click.core import ParameterSource
 from cpreplicate.cli.files.config import STORAGES, spark_properties, used_file
 from cpreplicate.cli.files.toml_options import options_of
 from cpreplicate.cli.options.kinds import is_directory
-from cpreplicate.cli.options.option import command_that_is_shown, deciding
+from cpreplicate.cli.options.option import (
+    command_that_is_shown,
+    deciding,
+    is_on_command_line,
+)
 from cpreplicate.cli.options.options import KEEP
 from cpreplicate.cli.running import failures
 from cpreplicate.cli.running.report_file import refuse_in_replica, refuse_unwritable
@@ -312,9 +316,15 @@ def planned_sync(values: Mapping[str, Any]) -> SyncRequest:
 
 
 def sample_of(values: Mapping[str, Any]) -> Sample:
-    """Return which files' content is compared; `--sample` wins over `--content`."""
+    """Return which files' content is compared. Raises `UsageError` for options without effect."""
     from cpreplicate.operations.verify.verify import Sample
 
+    if values["sample"] is not None and values["content"] and is_on_command_line("content"):
+        raise UsageError(
+            "--content compares all files and --sample a share of them: give one of the two"
+        )
+    if values["sample"] is None and is_on_command_line("seed"):
+        raise UsageError("--seed chooses the files of --sample: give --sample, too, or neither")
     share = float(values["content"]) if values["sample"] is None else values["sample"]
     return build(Sample, values, share=share)
 

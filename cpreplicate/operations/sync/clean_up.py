@@ -109,7 +109,7 @@ def _unneeded(work: Work, files: Sequence[str], is_proven: bool = False) -> list
 
 
 def _of_dead_runs(work: Work, members: MemberTable, left: Collection[str]) -> list[str]:
-    """Return those of the paths that runs which died left that may be deleted.
+    """Return those of the paths that runs which died, or put deletes off, left and that may go.
 
     No checkpoint needs the files, and they are proven to be cpreplicate's: a record lists each as
     complete with the length that it has, or it is a pack whose name begins as those of such a run.
@@ -151,11 +151,11 @@ def _deleted(
     change.lease.check(JUST_CHECKED)  # it was before the commit
     targets += _unneeded(work, abandoned.files)
     of_dead_runs = _of_dead_runs(work, executed.members, left)
-    if of_dead_runs:
-        count = counted(len(of_dead_runs), "file")
-        change.notify(f"deleting {count} that runs which died had written for other checkpoints")
-    else:
+    if not of_dead_runs:
         change.forget_late()
+    elif not work.request.async_deletes:
+        count = counted(len(of_dead_runs), "file")
+        change.notify(f"deleting {count} that earlier runs left, which died or put deletes off")
     targets = list(dict.fromkeys([*targets, *of_dead_runs]))
     if targets or plan.dropped:
         _ask_to_withdraw(work)

@@ -6,6 +6,7 @@ No source is needed.
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ from cpreplicate.storage.base import Content
 from cpreplicate.storage.streams.resuming import resuming
 
 _PIECE = 4 << 20  # bytes
+_OF_DERIVED = "what a derived checkpoint references is in the directories of others"
 _HELD_IN_MEMORY = 1 << 20  # bytes of a rewritten `_metadata`: there may be many
 
 
@@ -382,14 +384,17 @@ def _one(replica: Replica, name: str, request: RelocateRequest, completed: float
     packed = unpack.packed_files(file, files, layout) if request.unpack else None
     remaining = unpack.without_packs(files, layout, packed) if packed is not None else files
     has_packs = packed is None and any(is_pack(layout.place(path)) for path in files.files)
-    # what a derived checkpoint references is in the directories of others
-    paths = "absolute" if is_derived(name) else request.paths
+    spelling = (
+        restore.choose(file.metadata, remaining, "absolute", has_packs)._replace(reason=_OF_DERIVED)
+        if is_derived(name)
+        else restore.choose(file.metadata, remaining, request.paths, has_packs)
+    )
     return _Work(
         name,
         file,
         files,
         layout,
-        restore.choose(file.metadata, remaining, paths, has_packs),
+        spelling,
         request.root or replica.root,
         packed,
         has_packs,
@@ -460,8 +465,9 @@ def _refuse_incomplete(files: Closure, layout: ReplicaLayout, replica: Replica, 
     if lacking:
         raise _Incomplete(
             f"{replica.uri_of(name)} lacks {counted(len(lacking), 'file')}, or"
-            f" {plural(len(lacking), 'it is', 'they are')} too short. It was left as it is. Sync"
-            f" the checkpoint again. {they_are(lacking)}"
+            f" {plural(len(lacking), 'it is', 'they are')} too short. It was left as it is."
+            f" `{shlex.join(['cpreplicate', 'verify', '--checkpoint', name, replica.root])}` names"
+            f" what repairs it. {they_are(lacking)}"
         )
 
 

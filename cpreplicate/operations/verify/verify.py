@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -105,15 +105,28 @@ class Verifications:
 
 
 class Sample(NamedTuple):
-    """The files whose content is compared: a `share` of all, the same ones for the same `seed`."""
+    """The files whose content is compared: a `share` of all, the same ones for the same `seed`.
+
+    Of a few files a small share may be none: see `among`.
+    """
 
     share: float = 1.0
     seed: int = 0
 
     def takes(self, path: str) -> bool:
         """Return whether a file belongs to the sample."""
+        return self._number_of(path) < self.share * 2**64
+
+    def among(self, paths: Iterable[str]) -> Callable[[str], bool]:
+        """Return what `takes` returns, and true for one of these files if it takes none."""
+        if self.share >= 1:
+            return self.takes
+        first = min(paths, key=self._number_of, default=None)
+        return lambda path: path == first or self.takes(path)
+
+    def _number_of(self, path: str) -> int:
         digest = hashlib.blake2b(f"{self.seed} {path}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") < self.share * 2**64
+        return int.from_bytes(digest, "big")
 
 
 NOTHING = Sample(0.0)
@@ -239,7 +252,8 @@ def _of_files(
     lengths = _lengths(referenced, present, manifests)
     compared = Comparison()
     if content.share:
-        compared = compare(replica, referenced, present, content.takes, manifests.values(), reader)
+        takes = content.among(_comparable(referenced, present))
+        compared = compare(replica, referenced, present, takes, manifests.values(), reader)
     of_length = {
         *lengths.short,
         *lengths.longer,
@@ -266,6 +280,13 @@ def _of_files(
         metadata=referenced.metadata,
         died=published is not None and compared.died,
     )
+
+
+def _comparable(referenced: CommittedCheckpoint, present: Lengths) -> Iterator[str]:
+    """Yield the files that are there, and what is in the packs that are."""
+    packs = referenced.packs
+    yield from (path for path in referenced.files if path in present and path not in packs)
+    yield from (path for path, member in referenced.members.items() if member.pack in present)
 
 
 class _FileLengths(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from cpreplicate.operations.doctor import Diagnosis, Finding
+from cpreplicate.output.json import document
 from cpreplicate.output.results import Forms
 from cpreplicate.output.text import lines
 
@@ -36,7 +37,7 @@ def _summary(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _json(diagnosis: Diagnosis) -> str:
     """Return the result of `doctor --output json`."""
-    return json.dumps(
+    return document(
         {
             "source": diagnosis.source,
             "target_root": diagnosis.target_root,

@@ -11,6 +11,7 @@ from cpreplicate.cli.options.option import GROUPS
 from cpreplicate.cli.running.requests import build, execution_of, planned_sync, sample_of, sides_of
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.retention import Retention
+from cpreplicate.errors import UsageError
 from cpreplicate.operations.handover.promote import PromoteRequest
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep.relocate import RelocateRequest
@@ -89,11 +90,25 @@ def test_a_request_about_a_replica_has_the_defaults_of_its_command(command, requ
 
 
 @pytest.mark.parametrize(
-    ("words", "share"), [([], 0.0), (["--content"], 1.0), (["--content", "--sample", "5%"], 0.05)]
+    ("words", "sample"),
+    [
+        ([], (0.0, 0)),
+        (["--content"], (1.0, 0)),
+        (["--sample", "5%", "--seed", "3"], (0.05, 3)),
+    ],
 )
-def test_content_and_sample_are_the_share_of_a_sample(words, share):
-    values, _ = parse("verify", "/a", *words, "--seed", "3")
-    assert sample_of(values) == (share, 3)
+def test_content_and_sample_are_the_share_of_a_sample(words, sample):
+    values, context = parse("verify", "/a", *words)
+    with context:
+        assert sample_of(values) == sample
+
+
+@pytest.mark.parametrize("command", ["verify", "promote"])
+@pytest.mark.parametrize("words", [["--content", "--sample", "5%"], ["--content", "--seed", "3"]])
+def test_a_sample_of_everything_and_the_seed_of_no_sample_are_refused(command, words):
+    values, context = parse(command, "/a", *words)
+    with context, pytest.raises(UsageError, match="--sample"):
+        sample_of(values)
 
 
 @pytest.mark.parametrize(

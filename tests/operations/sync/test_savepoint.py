@@ -216,6 +216,25 @@ class TestASavepointOfAnotherJob:
             sync(asked(tmp_path, other, savepoint_of=replica), silent)
 
 
+def test_the_paths_that_are_reported_are_those_of_a_savepoint_that_stays(centre, tmp_path):
+    """A claim mode that is safe with the paths of one checkpoint may not be so with another's."""
+    for number in (1, 2):
+        os.utime(job_of(centre) / f"chk-{number}" / "_metadata", (1e9 + number,) * 2)
+    synced(centre, job_of(centre), tmp_path / "dcB")
+    synced(centre, savepoint_of(centre), tmp_path / "dcB")
+    asked_for = synced(centre, job_of(centre), tmp_path / "dcB", paths="absolute")
+    assert asked_for.plan.paths == "relative"
+    assert not asked_for.committed
+    [warning] = asked_for.warnings
+    assert warning.startswith(
+        "--paths absolute changed nothing: the newest checkpoint, chk-3, is a"
+    )
+    assert "sync --paths absolute" in warning
+    synced(centre, savepoint_of(centre), tmp_path / "dcB", paths="absolute")
+    report = synced(centre, job_of(centre), tmp_path / "dcB")
+    assert (report.plan.paths, report.warnings) == ("absolute", ())
+
+
 def test_a_savepoint_older_than_the_replica_is_refused(tmp_path):
     job = write_checkpoint(tmp_path / "dcA", 5, FILES).parent
     sync(asked(tmp_path, job), silent)

@@ -111,9 +111,11 @@ def test_a_replica_may_be_prepared_for_the_place_where_flink_will_find_it(replic
 def test_where_each_checkpoint_lacks_a_file_nothing_is_changed(replica):
     before = metadata(replica)
     (replica / "shared" / "e").unlink()
-    with pytest.raises(Refused, match="shared/e"):
+    with pytest.raises(Refused, match="shared/e") as raised:
         run(replica, paths="absolute")
     assert metadata(replica) == before
+    # which knows what repairs an older point, or a derived one
+    assert f"`cpreplicate verify --checkpoint chk-1 file:{replica}`" in str(raised.value)
 
 
 def test_where_files_lie_elsewhere_nothing_is_guessed(replica, tmp_path):

@@ -148,6 +148,14 @@ class TestContentIsReadByARunner:
         assert shown[-1].files_total == len(taken)
 
 
+@pytest.mark.parametrize("packing", [OFF, ON], ids=["plain", "packed"])
+def test_the_smallest_sample_of_a_few_files_reads_one_of_them(tmp_path, packing):
+    """Its result is recorded as that of a share of the content."""
+    replica = synced(tmp_path, {1: FILES}, packing=packing)
+    found = verify(f"file:{replica}", None, Sample(1e-9), lambda _line: None, Side())
+    assert (found.compared, found.restorable) == (1, True)
+
+
 def test_a_pack_is_opened_once_to_compare_its_members(tmp_path):
     replica = synced(tmp_path, {1: FILES}, packing=ON)
     tracing = Tracing(Side().storage("file:/"))

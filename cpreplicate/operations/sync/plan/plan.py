@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from cpreplicate.core import packs, restore
+from cpreplicate.core.closure import closure
 from cpreplicate.core.ledger import NO_MEMBERS, MemberTable
 from cpreplicate.core.memory import return_after
 from cpreplicate.core.packs import PackOptions
@@ -59,6 +60,7 @@ from cpreplicate.protocol.digest import digest_of
 from cpreplicate.protocol.ledger import Ledger
 from cpreplicate.protocol.replica import CommittedCheckpoint, Replica
 from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.source import read_metadata
 
 
 class Copied(NamedTuple):
@@ -217,9 +219,7 @@ def _nothing_newer(
     replica lacks some, and warns that they were not compared if that was asked for.
     """
     _refuse_lacking(savepoint, source_state, replica, state)
-    paths = restore.choose(
-        source_state.file.metadata, source_state.closure, source_state.request.paths, False
-    )
+    paths = _spelling_of(savepoint, replica)
     return Plan(
         source=source_state.source.checkpoint,
         replica=replica.root,
@@ -234,10 +234,18 @@ def _nothing_newer(
         paths=paths.mode,
         paths_reported=paths.reported,
         paths_reason=paths.reason,
-        warnings=tuple(_warnings_of_savepoint(savepoint, source_state, replica, state)),
+        warnings=tuple(_warnings_of_savepoint(savepoint, source_state, replica, state, paths.mode)),
         members=savepoint.members,
         policy=policy_of_run(source_state.request, replica, state.own),
     )
+
+
+def _spelling_of(held: CommittedCheckpoint, replica: Replica) -> restore.ChosenPaths:
+    """Return how the paths of a checkpoint are spelled that stays as it is."""
+    metadata = read_metadata(replica.uri_of(held.name), replica.side).metadata
+    mode = restore.mode_of(metadata)
+    found = restore.choose(metadata, closure(metadata), mode, bool(held.members))
+    return found._replace(reason=f"as they are in {held.name}, which stays as it is")
 
 
 def _refuse_lacking(
@@ -260,14 +268,23 @@ def _refuse_lacking(
 
 
 def _warnings_of_savepoint(
-    savepoint: CommittedCheckpoint, source_state: SourceState, replica: Replica, state: State
+    savepoint: CommittedCheckpoint,
+    source_state: SourceState,
+    replica: Replica,
+    state: State,
+    mode: str,
 ) -> Iterator[str]:
+    which = (
+        f"the newest checkpoint, {savepoint.name}, is a savepoint, newer than those of the job's"
+        " directory"
+    )
+    asked = source_state.request.paths
     if source_state.request.check_content:
-        yield (
-            f"--check-content compared nothing: the newest checkpoint, {savepoint.name}, is a"
-            " savepoint, newer than those of the job's directory. To compare its files, run"
-            f" `{_sync_of_it(savepoint, replica, state, '--check-content')}`"
-        )
+        command = _sync_of_it(savepoint, replica, state, "--check-content")
+        yield f"--check-content compared nothing: {which}. To compare its files, run `{command}`"
+    if asked not in ("auto", mode):
+        command = _sync_of_it(savepoint, replica, state, "--paths", asked)
+        yield f"--paths {asked} changed nothing: {which}. To rewrite its paths, run `{command}`"
 
 
 def _sync_of_it(
