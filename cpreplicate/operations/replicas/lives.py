@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from cpreplicate.core import uri
 from cpreplicate.core.lag import Newest
+from cpreplicate.core.placement import is_derived
 from cpreplicate.errors import CpreplicateError, Refused, described
 from cpreplicate.operations.replicas.source_look import source_of
-from cpreplicate.protocol import census, json_files
+from cpreplicate.protocol import census, json_files, seal
 from cpreplicate.protocol.census import Census
+from cpreplicate.protocol.checkpoint_record import read_record, recorded_names
 from cpreplicate.protocol.job_record import JobRecord, read_job_record
 from cpreplicate.protocol.marker import Marker, read_marker
 from cpreplicate.protocol.replica import Replica
+from cpreplicate.protocol.seal import Seal
 from cpreplicate.runners import InlineRunner
 from cpreplicate.storage import Side, Sides, Transient
 
@@ -43,7 +46,9 @@ class Named:
 class Life(NamedTuple):
     """When a job completed the checkpoints that were replicated under its name.
 
-    Both times are by the clock of the source. Without a checkpoint, `end` is minus infinity.
+    Both times are by the clock of the source. Without a checkpoint, `end` is minus infinity. A job
+    that was promoted may have deleted its checkpoints: with `is_gone`, `checkpoint` is the last
+    that is recorded, or the promoted one, and both times are infinite if none is recorded.
     `roots` are the directories of its source, as the source's storage knows them, with its id.
     `at_source` is the newest checkpoint that its source was seen to have, None if it was not seen.
     `replica_id` is that of the marker, None without one.
@@ -56,6 +61,7 @@ class Life(NamedTuple):
     roots: frozenset[str]
     at_source: Newest | None = None
     replica_id: str | None = None
+    is_gone: bool = False
 
     @property
     def last(self) -> float:
@@ -66,7 +72,11 @@ class Life(NamedTuple):
     def __str__(self) -> str:
         if self.checkpoint is None:
             return f"{self.named.job} (no checkpoint)"
-        held = f"{self.checkpoint} of {json_files.clock(self.end)}"
+        held = self.checkpoint
+        if math.isfinite(self.end):
+            held += f" of {json_files.clock(self.end)}"
+        if self.is_gone:
+            held += ", which is not there any more"
         if self.at_source is not None and self.last > self.end:
             newer = f"chk-{self.at_source.checkpoint_id} of {json_files.clock(self.last)}"
             held += f"; at its source {newer}"
@@ -118,21 +128,45 @@ def life_of(named: Named, side: Side) -> Life:
 
 def _read_life(named: Named, side: Side) -> Life:
     replica = Replica(named.replica, side)
-    return life_in(named, replica, read_marker(side, named.replica), census.take(replica))
+    marker, found = read_marker(side, named.replica), census.take(replica)
+    return life_in(named, replica, marker, found, seal.read(replica))
 
 
-def life_in(named: Named, replica: Replica, marker: Marker | None, found: Census) -> Life:
+def life_in(
+    named: Named, replica: Replica, marker: Marker | None, found: Census, sealed: Seal | None
+) -> Life:
     """Return the life of a job, of which `found` are the checkpoints.
 
-    What has no recorded completion has the time of its `_metadata`, which is listed.
+    What has no recorded completion has the time of its `_metadata`, which is listed. If the
+    checkpoint that a replica is `sealed` for is not there any more, those that are recorded count:
+    without them, an earlier life would be the newest.
     """
     roots, id_ = _roots(marker), marker.replica_id if marker is not None else None
-    if found.newest is None:
-        return Life(named, math.inf, -math.inf, None, roots, replica_id=id_)
     times = {name: _completed(replica, found, name) for name in found.own}
-    since = [named.record.since] if named.record is not None else []
-    begin, end = min([*since, *times.values()]), times[found.newest]
-    return Life(named, begin, end, found.newest, roots, replica_id=id_)
+    newest = found.newest
+    if sealed is not None and sealed.checkpoint not in (*found.own, *found.derived):
+        times |= _recorded(replica, times)
+        newest = max(times, key=times.__getitem__, default=None)
+        if newest is None:
+            since = named.record.since if named.record is not None else 0.0
+            only = since or math.inf
+            return Life(named, only, only, sealed.checkpoint, roots, None, id_, is_gone=True)
+    if newest is None:
+        return Life(named, math.inf, -math.inf, None, roots, replica_id=id_)
+    first = [named.record.since] if named.record is not None else []
+    begin, end = min([*first, *times.values()]), times[newest]
+    return Life(named, begin, end, newest, roots, None, id_, newest not in found.own)
+
+
+def _recorded(replica: Replica, known: Collection[str]) -> dict[str, float]:
+    """Return when checkpoints were completed that are recorded and not `known`, by name."""
+    names = [name for name in recorded_names(replica.own_files()) if name not in known]
+    records = {name: read_record(replica, name) for name in names if not is_derived(name)}
+    return {
+        name: record.completed
+        for name, record in records.items()
+        if record is not None and not record.adopted and record.completed is not None
+    }
 
 
 def _completed(replica: Replica, found: Census, name: str) -> float:

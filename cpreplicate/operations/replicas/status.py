@@ -320,7 +320,7 @@ def _with_replica(
     retention, retention_error = shown_retention(replica, own)
     life = None
     with suppress(CpreplicateError, OSError):  # else it is not known
-        life = life_in(Named(replica.root, recorded), replica, marker, found)
+        life = life_in(Named(replica.root, recorded), replica, marker, found, sealed)
     verifications = recorded_verifications(replica) if NAME in own else ()
     promoted = newest if sealed is None or newest is None else sealed[0]
     record = found.records.get(promoted or "")

@@ -153,6 +153,18 @@ def test_of_a_job_that_restarted_only_the_replica_with_the_newest_checkpoint_is_
     assert (is_sealed(new), is_sealed(old)) == (True, False)
 
 
+def test_an_earlier_life_is_not_started_in_place_of_one_that_deleted_what_it_started_from(roots):
+    old = roots.add(SECOND, "orders", NOON, NOON + HOUR)
+    new = roots.add(FIRST, "orders", NOON + 2 * HOUR, NOON + 3 * HOUR)
+    promoted(roots)
+    shutil.rmtree(new / "chk-1")  # as Flink does after CLAIM
+    report = promoted(roots)
+    failed, other = report.jobs
+    assert (failed.replica, failed.outcome, failed.exit_code) == (f"file:{new}", "failed", 6)
+    assert "Start the job orders from the newest checkpoint of its own" in failed.error
+    assert (other.outcome, is_sealed(old)) == ("not taken", False)
+
+
 def test_of_jobs_that_ran_at_the_same_time_under_one_name_none_is_sealed(roots):
     places = [roots.add(FIRST, "orders"), roots.add(SECOND, "orders")]
     other = roots.add(THIRD, "clicks")

@@ -1,5 +1,6 @@
 """The name of a job or the beginning of its id selects a replica, or an error names them all."""
 
+import json
 import os
 import re
 import shutil
@@ -8,8 +9,10 @@ import pytest
 
 from cpreplicate.errors import NotThere, Refused, UsageError
 from cpreplicate.operations.replicas.selection import select
+from cpreplicate.protocol import seal
 from cpreplicate.storage import Side
 from tests.support.registry import serving
+from tests.support.replicas import held
 from tests.support.roots import FIRST, HOUR, NOON, SECOND, THIRD, Roots
 from tests.support.tracing import Tracing
 
@@ -67,6 +70,44 @@ def test_a_run_that_was_not_completed_yet_does_not_hide_the_replica_before_it(ro
     roots.add(FIRST, "orders", NOON, NOON + HOUR)
     shutil.rmtree(roots.add(SECOND, "orders", NOON + 2 * HOUR) / "chk-1")
     assert job_of(roots, "orders") == FIRST
+
+
+def claimed(roots, job, since):
+    """The replica of a job that was restored from it with CLAIM, and deleted its checkpoint."""
+    place = roots.add(job, "orders", since, since)
+    with held(place) as replica:
+        seal.seal(replica, "chk-1")
+    shutil.rmtree(place / "chk-1")
+    return place
+
+
+@pytest.mark.parametrize("lost", [(), ("chk-1.json",), ("sealed",), ("chk-1.json", "sealed")])
+def test_a_replica_whose_job_deleted_the_promoted_checkpoint_is_not_older_than_before(roots, lost):
+    roots.add(FIRST, "orders", NOON, NOON + HOUR)
+    place = claimed(roots, SECOND, NOON + 2 * HOUR)
+    for name in lost:  # or damaged
+        (place / ".cpreplicate" / name).write_text("{")
+    found = selected(roots, "orders")
+    assert found.replica.endswith(SECOND)
+    assert f"{SECOND} (" in found.why
+    assert "which is not there any more) has the newest checkpoint" in found.why
+
+
+def test_a_life_of_which_nothing_is_recorded_any_more_keeps_earlier_ones_from_being_taken(roots):
+    roots.add(FIRST, "orders", NOON, NOON + HOUR)
+    own = claimed(roots, SECOND, NOON + 2 * HOUR) / ".cpreplicate"
+    (own / "chk-1.json").unlink()
+    record = json.loads((own / "job.json").read_text())
+    (own / "job.json").write_text(json.dumps({**record, "since": None}))
+    found = selected(roots, "orders")
+    assert found.replica.endswith(SECOND)
+    assert f"{SECOND} (chk-1, which is not there any more)" in found.why
+
+
+def test_a_life_that_began_after_a_promotion_is_the_newest(roots):
+    claimed(roots, FIRST, NOON)
+    roots.add(SECOND, "orders", NOON + HOUR, NOON + HOUR)
+    assert job_of(roots, "orders") == SECOND
 
 
 def test_jobs_of_one_name_and_of_different_sources_are_an_error_that_names_them(roots):

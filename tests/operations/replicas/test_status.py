@@ -375,6 +375,16 @@ def test_earlier_lives_of_jobs_are_shown_with_what_they_take(tmp_path):
     assert "1 of 3 replicas is of an earlier life of its job" in text
 
 
+def test_a_later_life_that_deleted_its_checkpoints_is_no_earlier_one(tmp_path):
+    roots = Roots(tmp_path)
+    roots.add(FIRST, "orders", NOON, NOON + HOUR)
+    place = roots.add(SECOND, "orders", NOON + DAY, NOON + DAY + HOUR)
+    assert run("promote", place).code == 0
+    shutil.rmtree(place / "chk-1")
+    found = json.loads(run("status", roots.targets, "--output", "json").out)
+    assert [row["later_life"] for row in found["replicas"]] == [None, None]
+
+
 def test_a_journal_that_is_older_than_the_newest_manifest_is_of_no_unfinished_run(root):
     recorded(root / "dcB" / ORDERS, "shared/left")
     assert rows(root)[ORDERS]["unfinished_since"] is None
