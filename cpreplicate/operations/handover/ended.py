@@ -14,33 +14,15 @@ from typing import TYPE_CHECKING
 from cpreplicate.core import uri
 from cpreplicate.core.placement import JOB_ID
 from cpreplicate.errors import MetadataError, Refused
-from cpreplicate.operations.replicas.source_look import Behind, impatient
+from cpreplicate.operations.replicas.source_look import Behind, impatient, of_ended
 from cpreplicate.protocol import json_files
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.protocol.replica_name import is_distinctive, is_savepoint_name, word_of
-from cpreplicate.protocol.replica_state import State
+from cpreplicate.protocol.replica_name import is_distinctive, word_of
 from cpreplicate.protocol.savepoints import LastSavepoint, newest_savepoint
-from cpreplicate.protocol.source import read_metadata
 from cpreplicate.storage import Side, Transient
 
 if TYPE_CHECKING:
     from cpreplicate.flink import FlinkRest
-
-
-def may_have_gone_further(behind: Behind, name: str, replica: Replica, state: State) -> bool:
-    """Return whether a job may have gone further than a checkpoint, with all of its own deleted.
-
-    It has not if that is the savepoint with which it was stopped, as Flink records from 1.17 on. A
-    source that is a savepoint itself has no newer one.
-    """
-    if not behind.look.is_gone or behind.source is None:
-        return False
-    savepoint = state.records[name].savepoint
-    if savepoint == behind.source or is_savepoint_name(uri.name(behind.source)):
-        return False
-    return (
-        savepoint is None or not read_metadata(replica.uri_of(name), replica.side).metadata.ends_job
-    )
 
 
 def refuse_to_go_back(
@@ -58,12 +40,9 @@ def refuse_to_go_back(
     """
     if not behind.is_ended:
         return
-    completed = json_files.clock(behind.own.completed if behind.own.is_dated else None)
     advice = _advice(str(behind.source), replica, held, source, clusters)
     raise Refused(
-        f"{replica.root}: {behind.source} holds no checkpoint any more. Its job has ended, or was"
-        " stopped with a savepoint: Flink deletes its checkpoints then. To start it from"
-        f" {name}, completed {completed}, may take it back. Nothing was changed."
+        f"{replica.root}: {of_ended(behind.source, name, behind.own)}. Nothing was changed."
         f" {advice} If {name} is what you want,"
         " give --go-back: what the job did since then is done again"
     )

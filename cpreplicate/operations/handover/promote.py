@@ -23,7 +23,7 @@ from cpreplicate.operations.change.change import some
 from cpreplicate.operations.change.probe import refuse_held, try_change
 from cpreplicate.operations.change.target_root import refuse_no_replica
 from cpreplicate.operations.handover import as_of
-from cpreplicate.operations.handover.ended import may_have_gone_further, refuse_to_go_back
+from cpreplicate.operations.handover.ended import refuse_to_go_back
 from cpreplicate.operations.kafka import check as kafka_check
 from cpreplicate.operations.kafka import part_files
 from cpreplicate.operations.kafka.check import KafkaAsked, KafkaCheck
@@ -32,6 +32,7 @@ from cpreplicate.operations.replicas.source_look import (
     Behind,
     SourceSeen,
     checkpoints_of,
+    may_have_gone_further,
     source_of,
 )
 from cpreplicate.operations.upkeep import orphans
@@ -169,7 +170,9 @@ def promote(request: PromoteRequest, notify: Notify) -> Promotion:
 
 def _as_it_ended(behind: Behind, name: str, replica: Replica, state: State) -> Behind:
     """Return how far a checkpoint is behind, not known if its job may have gone further."""
-    return replace(behind, is_ended=may_have_gone_further(behind, name, replica, state))
+    savepoint = state.records[name].savepoint
+    is_ended = may_have_gone_further(behind.source, behind.look, replica, name, savepoint)
+    return replace(behind, is_ended=is_ended)
 
 
 def _refuse_to_go_back(
@@ -223,7 +226,10 @@ def _lag_of(behind: Behind) -> str:
         ahead = f"chk-{newest.checkpoint_id}, the newest of {behind.source}"
         return f"is {checkpoints_of(behind.checkpoints)}{lag} behind {ahead}"
     age = "not known" if not behind.own.is_dated else f"{behind.age:.0f} s"
-    return f"lags by at most its age, which is {age}: the source was not seen ({behind.look.error})"
+    why = f"the source was not seen ({behind.look.error})"
+    if behind.is_ended:
+        why = f"{behind.source} holds no checkpoint any more"
+    return f"lags by at most its age, which is {age}: {why}"
 
 
 def _try(replica: Replica, state: State | None, name: str) -> None:

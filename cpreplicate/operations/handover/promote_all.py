@@ -267,10 +267,16 @@ def _with_lag(
     limit = request.max_lag
     if limit is None or job.exit_code or not job.is_taken or job.outcome == "sealed before":
         return job
-    known = job.behind_newest if job.lag is None else job.lag
+    if row.ended is not None and not request.allow_older:  # it fails, with the savepoint
+        return job
+    at_most = row.age(now) if row.ended is not None else job.behind_newest
+    known = at_most if job.lag is None else job.lag
     if known is not None and known <= limit:
         return job
     job = replace(job, is_lagging=True)
+    if row.ended is not None:
+        age = "" if known is None else f", and its newest is {known:.0f} s old"
+        return _left(job, f"its source holds no checkpoint any more{age}")
     if job.lag is not None:
         return _left(job, f"its source is ahead by {checkpoints_of(row.observed.behind() or 0)}")
     return _left(job, "it lags") if request.skip_lagging else job

@@ -36,7 +36,9 @@ class ReplicaStatus:
     `observed` has its newest checkpoint, that of the source, the error of an examination that
     failed, and whether the replica is sealed. `job` is its id. `name` is None without a
     configuration. `checkpoint` is None without a committed one. `source_error` is why the source
-    has no checkpoint, or, unless `is_source_known`, why that is not known. `totals` are those of
+    has no checkpoint, or, unless `is_source_known`, why that is not known. `ended` is why
+    `promote` refuses what may not be the last checkpoint of its job, of which the source has none
+    any more, None if it does not. `totals` are those of
     the newest checkpoint. `is_verified`: `verified` is about that, and found it restorable.
     `recorded` has the name that a sync recorded. `warnings` name links and checkpoints of others in
     the replica: `sync` and `promote` refuse it because of them. `has_links`: of links first.
@@ -68,6 +70,7 @@ class ReplicaStatus:
     holder: Holder | None = None
     unfinished: float | None = None
     is_source_known: bool = True
+    ended: str | None = None
     is_there: bool = True
     warnings: tuple[str, ...] = ()
     has_links: bool = False
@@ -92,7 +95,10 @@ class ReplicaStatus:
 
     @property
     def has_point(self) -> bool:
-        """Whether nothing is known that is in the way of a promotion, but for a run at work."""
+        """Whether nothing is known that is in the way of a promotion.
+
+        Nor is a run at work, which ends, or the end of the job: its point is there.
+        """
         is_readable = self.observed.last_error is None and self.refusal is None
         return is_readable and self.checkpoint is not None and not self.is_damaged
 
@@ -127,7 +133,7 @@ class ReplicaStatus:
             return f"`verify --record` found missing or damaged files of {name}"
         if self.holder is not None and not self.holder.is_stale:
             return f"a run of {self.holder.owner}@{self.holder.host} holds its lease"
-        return None
+        return self.ended
 
     def age(self, now: float) -> float | None:
         """Return the seconds since the newest checkpoint was completed, when that was seen."""
@@ -137,7 +143,12 @@ class ReplicaStatus:
         return max(0.0, min(now, self.looked) - newest.completed)
 
     def lag(self, now: float) -> float | None:
-        """Return the lag in seconds, infinite without a replica; None if it is not known."""
+        """Return the lag in seconds, infinite without a replica; None if it is not known.
+
+        It is not if the job may have gone further, with its checkpoints deleted.
+        """
+        if self.ended is not None:
+            return None
         observed = self.observed
         is_read = observed.replica_newest is not None or observed.last_error is None
         seen = min(now, self.looked)

@@ -17,9 +17,11 @@ from cpreplicate.core.lag import Newest, age_seconds, checkpoints_behind, lag_se
 from cpreplicate.core.placement import CHECKPOINT_NAME, job_root
 from cpreplicate.core.sizes import counted
 from cpreplicate.errors import CpreplicateError, NotThere, Refused, described
+from cpreplicate.protocol import json_files
 from cpreplicate.protocol.marker import Marker, SourceName, read_marker, source_name
 from cpreplicate.protocol.replica import Replica
-from cpreplicate.protocol.source import find
+from cpreplicate.protocol.replica_name import is_savepoint_name
+from cpreplicate.protocol.source import find, read_metadata
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import NoAnswer, Transient
 
@@ -202,6 +204,33 @@ def source_of(replica: Replica, side: Side | None, marker: Marker | None = None)
     except Transient as error:
         look = SourceLook(None, described(error), False)
     return SourceSeen(source, look, time.time())
+
+
+def may_have_gone_further(
+    source: str | None, look: SourceLook, replica: Replica, name: str, savepoint: str | None
+) -> bool:
+    """Return whether a job may have gone further than a checkpoint, with all of its own deleted.
+
+    It has not if that is the `savepoint` with which it was stopped, as Flink records from 1.17 on:
+    only then its `_metadata` is read. A source that is a savepoint itself has no newer one.
+    """
+    if not look.is_gone or not source:
+        return False
+    if savepoint == source or is_savepoint_name(uri.name(source)):
+        return False
+    return (
+        savepoint is None or not read_metadata(replica.uri_of(name), replica.side).metadata.ends_job
+    )
+
+
+def of_ended(source: str | None, name: str, own: Newest | None) -> str:
+    """Return why a checkpoint is not promoted without a word: its job may have gone further."""
+    completed = json_files.clock(own.completed if own is not None and own.is_dated else None)
+    return (
+        f"{source} holds no checkpoint any more. Its job has ended, or was stopped with a"
+        f" savepoint: Flink deletes its checkpoints then. To start it from {name}, completed"
+        f" {completed}, may take it back"
+    )
 
 
 def _is_gone(source: str, side: Side) -> bool:

@@ -1,7 +1,8 @@
 """`status`: what each replica holds, how far it is behind its source, and who works on it.
 
 A replica costs a listing of itself, of `.cpreplicate/` and of each `chk-N`, and an open of each
-small file there that has something to say. No `_metadata` is read, and of a manifest only its end.
+small file there that has something to say. Of a manifest only its end is read, and a `_metadata`
+only if it is a savepoint whose job has no checkpoint any more.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from cpreplicate.operations.replicas.source_look import (
     SourceLook,
     ask,
     look_at,
+    may_have_gone_further,
+    of_ended,
     recorded_source,
 )
 from cpreplicate.operations.upkeep import orphans
@@ -241,6 +244,7 @@ class _Examination:
             row,
             source_error=look.error,
             is_source_known=look.is_known,
+            ended=_ended(row, look, replica),
             life=life,
             is_there=is_there,
             looked=time.time(),
@@ -295,6 +299,21 @@ class _Examination:
             return SourceLook(None, self.unreachable.setdefault(filesystem, str(error)), False)
         own = observed.replica_newest
         return seen if own is None else seen.beside(own.checkpoint_id)
+
+
+def _ended(row: ReplicaStatus, look: SourceLook, replica: Replica) -> str | None:
+    """Return why `promote` refuses a replica whose job may have gone further, None if it does not.
+
+    It does not if the replica is promoted already.
+    """
+    if row.checkpoint is None or row.sealed is not None:
+        return None
+    source, name = row.observed.source, row.checkpoint
+    with suppress(CpreplicateError, OSError):  # a savepoint that cannot be read
+        if not may_have_gone_further(source, look, replica, name, row.savepoint):
+            return None
+    reason = of_ended(source, name, row.observed.replica_newest)
+    return f"{reason}. Sync its savepoint first, or give --go-back"
 
 
 def _with_replica(

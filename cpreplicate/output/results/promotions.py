@@ -53,7 +53,8 @@ def _not_taken(report: PromotionOfAll) -> Iterator[str]:
     """Yield a line for each replica of a job of which another one was taken."""
     for job in report.jobs:
         if job.outcome == "not taken":
-            unseen = "" if job.lag is not None else f". {_UNSEEN}"
+            is_seen = job.seen is not None and job.seen.look.is_known
+            unseen = "" if is_seen else f". {_UNSEEN}"
             yield f"{job.name}: {job.replica} was not taken: {job.why}{unseen}"
 
 

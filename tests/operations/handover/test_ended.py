@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+import time
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from cpreplicate.flink import FlinkRest
 from cpreplicate.operations.handover.promote import PromoteRequest, promote
 from cpreplicate.operations.handover.promote_all import PromoteAllRequest, candidates, promote_all
 from cpreplicate.operations.replicas.replicas import replicas_below
+from cpreplicate.operations.replicas.status import status
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.sync import sync
 from cpreplicate.protocol import seal
@@ -89,6 +91,55 @@ def test_a_word_of_the_operator_lets_promote_go_back(tmp_path):
     asked = replace(job.of_all, allow_older=True)
     (done,) = promote_all(candidates(asked), asked, silent).jobs
     assert done.outcome == "can be promoted"
+
+
+def status_of(job):
+    (row,) = status(replicas_below(f"file:{job.root}", (), Sides()), Sides()).replicas
+    return row
+
+
+def test_status_shows_as_ready_what_promote_does_not_refuse(tmp_path):
+    job = Stopped(tmp_path)
+    row = status_of(job)
+    assert "holds no checkpoint any more" in row.unready
+    assert (row.lag(time.time()), row.is_lagging(0.0, time.time())) == (None, True)
+    assert row.has_point
+    job.sync(job.savepoint)
+    row = status_of(job)
+    assert (row.checkpoint, row.unready, row.lag(time.time())) == ("chk-3", None, 0.0)
+
+
+def test_status_shows_as_not_ready_a_savepoint_that_did_not_stop_its_job(tmp_path):
+    job = Stopped(tmp_path, action=b"NONE")
+    job.sync(job.savepoint)
+    assert "To start it from chk-3" in status_of(job).unready
+    promote(replace(job.request, allow_older=True, dry_run=False), silent)
+    row = status_of(job)
+    assert (row.unready, row.lag(time.time())) == (None, 0.0)  # promoted already
+
+
+@pytest.mark.parametrize("limit", [0.0, 9e9])
+def test_the_lag_of_a_job_that_has_ended_ends_promote_all_as_promote(tmp_path, limit):
+    job = Stopped(tmp_path)
+    code, message = 0, "at most its age"
+    try:
+        promote(replace(job.request, allow_older=True, max_lag=limit), silent)
+    except Lagging as error:
+        code, message = error.exit_code, str(error)
+    assert "at most its age" in message
+    assert "not seen" not in message
+    asked = replace(job.of_all, allow_older=True, max_lag=limit)
+    (done,) = promote_all(candidates(asked), asked, silent).jobs
+    assert (done.exit_code, done.lag) == (code, None)
+    assert code == (0 if limit else Lagging.exit_code)
+
+
+def test_a_limit_of_the_lag_hides_no_savepoint_of_a_job_that_has_ended(tmp_path):
+    job = Stopped(tmp_path)
+    asked = replace(job.of_all, max_lag=0.0)
+    (failed,) = promote_all(candidates(asked), asked, silent).jobs
+    assert failed.exit_code == Refused.exit_code
+    assert f"file:{job.savepoint}" in failed.error
 
 
 def test_the_savepoint_with_which_the_job_was_stopped_needs_no_word(tmp_path):

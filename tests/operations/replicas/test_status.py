@@ -127,12 +127,14 @@ def test_a_source_that_cannot_be_read_is_in_its_row_and_the_age_limits_the_lag(r
     assert (code(root, "--max-lag", "30s"), code(root, "--max-lag", "1h")) == (LAGGING, 0)
 
 
-def test_a_job_that_is_gone_from_a_root_that_is_there_has_no_lag(root):
+def test_of_a_job_that_is_gone_from_a_root_that_is_there_the_age_limits_the_lag(root):
     shutil.rmtree(root / "dcA" / ORDERS)
     row = rows(root)[ORDERS]
-    assert (row["lag_seconds"], row["source_checkpoint_id"]) == (0, None)
+    unknown = ("lag_seconds", "checkpoints_behind", "source_checkpoint_id")
+    assert [row[name] for name in unknown] == [None] * 3
     assert "is not there" in row["source_error"]
-    assert code(root, "--max-lag", "1s") == 0
+    assert "holds no checkpoint any more" in row["not_ready_because"]
+    assert (code(root, "--max-lag", "30s"), code(root, "--max-lag", "1h")) == (LAGGING, 0)
 
 
 def test_the_file_of_a_fleet_gives_names_and_jobs_without_a_replica(root):
