@@ -90,7 +90,8 @@ def _problem_lines(status: FleetStatus) -> Iterator[str]:
     """Yield what is wrong with replicas: what has one cause stands once, with their names."""
     found = [(row, text) for row in status.replicas for text in problems_of(row, status)]
     for same in grouped(found, lambda each: cause(each[1], _own(each[0]))):
-        titles = [title_of(row) for row, _ in same]
+        replicas = {row.observed.replica: title_of(row) for row, _ in same}
+        titles = list(replicas.values())
         yield from which_of_one_cause(titles, "replica")
         yield f"{titles[0]}: {same[0][1]}"
 

@@ -274,6 +274,15 @@ def test_a_checkpoint_of_another_program_is_a_warning_beside_our_newest(root):
     assert run("promote", root / "dcB" / ORDERS).code == REFUSED
 
 
+def test_a_replica_with_two_problems_of_one_cause_is_counted_once(root):
+    for job, number in ((ORDERS, 9), (ORDERS, 10), (CLICKS, 9)):
+        other = root / "dcB" / job / f"chk-{number}"
+        other.mkdir()
+        (other / "_metadata").write_bytes(b"of a job that writes here")
+        counted = "2 replicas, one cause" in run("status", root / "dcB").out
+        assert counted == (job == CLICKS)
+
+
 @pytest.mark.parametrize("case", ["dead run", "overwritten"])
 def test_a_metadata_that_its_record_does_not_list_is_another_programs(root, case):
     replica = root / "dcB" / ORDERS
