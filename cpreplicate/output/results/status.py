@@ -270,7 +270,7 @@ def state_of(row: ReplicaStatus) -> str:
     states = ["sealed"] if row.sealed else []
     if row.holder is not None:
         states.append("lease is stale" if row.holder.is_stale else f"held by {row.holder.host}")
-    elif row.unfinished is not None:
+    if row.unfinished is not None and (row.holder is None or row.holder.is_stale):
         states.append("unfinished run")
     if row.later_life is not None:
         states.append("earlier life")

@@ -409,6 +409,18 @@ def test_a_journal_without_a_run_at_work_is_an_unfinished_run(root):
     assert "unfinished run" in run("status", root / "dcB").out
 
 
+def test_a_run_that_was_killed_is_unfinished_though_its_lease_is_still_there(root):
+    replica = root / "dcB" / ORDERS
+    recorded(replica, "shared/left")
+    aged(replica / ".cpreplicate" / "chk-1.parquet", days=3)
+    lease = replica / ".cpreplicate" / "lease"
+    with acquire(f"file:{replica}", Side()):
+        held = json.loads(lease.read_text())
+        assert "unfinished run" not in run("status", root / "dcB").out  # it is at work
+    lease.write_text(json.dumps({**held, "expires": 1.0}))
+    assert "lease is stale, unfinished run" in run("status", root / "dcB").out
+
+
 def test_who_holds_the_lease_is_shown(root):
     with acquire(f"file:{root}/dcB/{ORDERS}", Side()):
         lease = rows(root)[ORDERS]["lease"]
