@@ -74,7 +74,8 @@ class Withdrawal(NamedTuple):
     """A committed checkpoint that a plan withdraws.
 
     It was `completed` at the source at this time, None if that is not recorded. `action` is the row
-    of its `_metadata`, which is removed before the files that only it needed.
+    of its `_metadata`, which is removed before the files that only it needed, or replaced by that
+    of the new checkpoint, if it is one of a former life of the job with the same number.
     """
 
     checkpoint: str
@@ -210,8 +211,12 @@ class Plan:
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """The names of the checkpoints that are withdrawn, the oldest first."""
-        return tuple(each.checkpoint for each in self.withdrawals)
+        """The names that no checkpoint has once the others are withdrawn, the oldest first.
+
+        A withdrawn checkpoint of the number of the new one is none of them: that replaces it.
+        """
+        names = (each.checkpoint for each in self.withdrawals)
+        return tuple(name for name in names if name != self.checkpoint)
 
     @property
     def empty(self) -> bool:

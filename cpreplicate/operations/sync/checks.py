@@ -61,19 +61,26 @@ def reasons_against(source_state: SourceState, replica: Replica, state: State) -
         )
 
 
-def refuse_to_go_back(state: State, source_state: SourceState, replica: Replica) -> None:
+def refuse_to_go_back(
+    state: State, source_state: SourceState, replica: Replica, former: CommittedCheckpoint | None
+) -> None:
     """Raise `NotNewer` if the replica holds a newer checkpoint, unless the request allows that.
 
-    A run that follows a job never publishes a checkpoint that was completed before the replica's
-    newest one: the job was not started from scratch since then. An operator may name one.
+    So it does if its newest one is the `former` one of this number, as of `of_former_life`. A run
+    that follows a job never publishes a checkpoint that was completed before the replica's newest
+    one: the job was not started from scratch since then. An operator may name one.
     """
     asked = source_state.file.metadata.checkpoint_id
-    if not state.committed or state.committed[0].checkpoint_id <= asked:
+    if not state.committed or state.committed[0].checkpoint_id < asked:
         return
     newest, source = state.committed[0].name, source_state.source
-    after = _seconds_after(newest, state, source)
+    is_same_number = state.committed[0].checkpoint_id == asked
+    if is_same_number and former is None:
+        return
+    after = seconds_after(newest, state, source)
     is_earlier = is_followed(source_state.request, source) and after is not None and after < 0
-    held = f"{replica.root} holds {newest}, newer than {source.checkpoint} (checkpoint {asked}"
+    is_what = f"another {newest} than" if is_same_number else f"{newest}, newer than"
+    held = f"{replica.root} holds {is_what} {source.checkpoint} (checkpoint {asked}"
     if is_earlier:
         raise NotNewer(
             f"{held}, which was completed before it). A replica never goes back, also with"
@@ -86,8 +93,8 @@ def refuse_to_go_back(state: State, source_state: SourceState, replica: Replica)
         raise NotNewer(
             f"{held}). A replica never goes back. Nothing was done. Sync a newer checkpoint, or"
             " give another TARGET_ROOT. If the job was started from scratch, its numbers restart:"
-            f" {_to_allow_older(source_state)}, which publishes chk-{asked} and withdraws the"
-            f" checkpoints with higher numbers: {_higher(state, asked)}"
+            f" {_to_allow_older(source_state)}, which publishes chk-{asked} and withdraws"
+            f" {_former(state, asked, former)}"
         )
 
 
@@ -103,12 +110,19 @@ def _to_allow_older(source_state: SourceState) -> str:
     return f"run `cpreplicate sync --allow-older {places}` with the other options of this run"
 
 
-def _higher(state: State, asked: int) -> str:
+def _former(state: State, asked: int, former: CommittedCheckpoint | None) -> str:
+    """Return what goes with `--allow-older`."""
     held = sorted(each.checkpoint_id for each in state.committed if each.checkpoint_id > asked)
-    return ", ".join(f"chk-{number}" for number in held)
+    higher = ", ".join(f"chk-{number}" for number in held)
+    return " and ".join(
+        [
+            *([] if former is None else [f"the former {former.name}"]),
+            *([f"the checkpoints with higher numbers: {higher}"] if held else []),
+        ]
+    )
 
 
-def _seconds_after(name: str, state: State, source: Source) -> float | None:
+def seconds_after(name: str, state: State, source: Source) -> float | None:
     """Return how long after one of the replica's the source's was completed, None if not known."""
     completed = state.records[name].completed
     if source.completed is None or completed is None:
@@ -147,7 +161,7 @@ def newer_savepoint(state: State, source_state: SourceState) -> CommittedCheckpo
     newest, asked = state.committed[0], source_state.file.metadata.checkpoint_id
     if state.records[newest.name].savepoint is None or asked >= newest.checkpoint_id:
         return None
-    after = _seconds_after(newest.name, state, source)
+    after = seconds_after(newest.name, state, source)
     return newest if after is not None and after <= 0 else None
 
 

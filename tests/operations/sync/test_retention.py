@@ -8,7 +8,7 @@ import pytest
 from cpreplicate.core.packs import PackOptions
 from cpreplicate.core.plan import Cap
 from cpreplicate.core.retention import Retention, StatedBy
-from cpreplicate.errors import KeepsLess, Refused, SourceBroken, TooManyDeletes
+from cpreplicate.errors import KeepsLess, NotNewer, Refused, SourceBroken, TooManyDeletes
 from cpreplicate.operations.handover import promote
 from cpreplicate.operations.sync import sync
 from cpreplicate.operations.sync.diff import check, diff
@@ -254,6 +254,98 @@ def test_a_run_that_takes_over_a_restarted_count_names_what_it_withdraws(tmp_pat
     assert {each.action.reason for each in report.plan.withdrawals} == {
         "the job counts its checkpoints anew"
     }
+
+
+@pytest.fixture
+def restarted(tmp_path):
+    """The replica holds chk-1 to chk-3; the job has come to another chk-3 in its next life."""
+    daily(tmp_path, count=3)
+    return of_next_life(tmp_path, 3)
+
+
+def of_next_life(tmp_path, number):
+    """Have a job that was started from scratch complete a checkpoint of a number again."""
+    for each in (tmp_path / "dcA" / JOB).glob("chk-*/_metadata"):
+        each.unlink()
+    request = complete(tmp_path, number, (10 + number) * DAYS)
+    metadata = tmp_path / "dcA" / JOB / f"chk-{number}" / "_metadata"
+    write_checkpoint(tmp_path / "dcA", number, {f"chk-{number}/again": 20})
+    os.utime(metadata, (BEGAN + (10 + number) * DAYS * HOUR,) * 2)
+    return request
+
+
+def test_a_point_is_not_replaced_unasked_by_one_of_the_next_life_with_its_number(
+    replica, restarted
+):
+    before = contents(replica)
+    for refused in (run, diff, check):
+        with pytest.raises(
+            NotNewer, match=r"holds another chk-3 than .* withdraws the former chk-"
+        ):
+            refused(restarted())
+    assert contents(replica) == before
+
+
+@pytest.mark.parametrize("pack", ["off", "on"])
+def test_a_point_that_one_of_the_next_life_replaces_is_named_and_counted(
+    tmp_path, replica, restarted, pack
+):
+    options = {"allow_older": True, "packing": PackOptions(pack, 1000)}
+    with pytest.raises(TooManyDeletes, match=r"and 1 of 3 checkpoints of .* are chk-3 .completed"):
+        run(restarted(max_delete=Cap(0), **options))
+    assert check(restarted(**options)).withdrawals == diff(restarted(**options)).plan.withdrawals
+    (withdrawn,) = run(restarted(**options)).plan.withdrawals
+    assert withdrawn[:2] == ("chk-3", BEGAN + 3 * DAYS * HOUR)
+    assert withdrawn.action.reason == "the job counts its checkpoints anew"
+    assert held(replica) == ["chk-1", "chk-2", "chk-3"]
+    assert checker.faults(replica) == []
+    assert run(restarted()).plan.empty
+    assert run(of_next_life(tmp_path, 4)()).plan.withdrawals == ()
+
+
+def test_an_older_number_that_the_next_life_replaces_is_named_with_those_above(tmp_path):
+    daily(tmp_path, count=3)
+    request = of_next_life(tmp_path, 2)
+    with pytest.raises(NotNewer, match=r"the former chk-2 and the checkpoints .* numbers: chk-3$"):
+        run(request())
+    found = run(request(allow_older=True)).plan
+    assert [each.checkpoint for each in found.withdrawals] == ["chk-2", "chk-3"]
+
+
+def test_a_job_of_a_next_life_is_followed_from_the_first_number_that_is_not_held(
+    tmp_path, replica, restarted
+):
+    for _ in range(2):
+        with pytest.raises(NotNewer):
+            run(restarted())
+    run(of_next_life(tmp_path, 4)())
+    assert held(replica) == ["chk-1", "chk-2", "chk-3", "chk-4"]
+
+
+@pytest.mark.parametrize("pack", ["off", "on"])
+@pytest.mark.parametrize("paths", ["relative", "absolute"])
+def test_a_checkpoint_whose_source_was_dated_anew_is_the_one_that_is_held(tmp_path, pack, paths):
+    if (pack, paths) == ("on", "relative"):
+        pack = "auto"
+    run(complete(tmp_path, 1, 1)(packing=PackOptions(pack, 1000), paths=paths))
+    again = complete(tmp_path, 1, 5)
+    assert run(again(packing=PackOptions(pack, 1000), paths=paths)).plan.empty
+    other = {"relative": "absolute", "absolute": "relative"}[paths]
+    if pack == "off":
+        report = run(again(packing=PackOptions(pack, 1000), paths=other))
+        assert report.committed
+        assert report.plan.withdrawals == ()
+
+
+def test_a_checkpoint_of_another_spelling_is_the_one_that_is_held_if_it_was_completed_then(
+    tmp_path, replica
+):
+    request = complete(tmp_path, 1, 1)
+    run(request())
+    relocate.relocate(relocate.RelocateRequest(f"file:{replica}", "absolute"), lambda _line: None)
+    record = replica / ".cpreplicate" / "chk-1.json"
+    assert run(request()).plan.withdrawals == ()
+    assert json.loads(record.read_text())["completed"] == BEGAN + HOUR
 
 
 def inline(tmp_path, number):

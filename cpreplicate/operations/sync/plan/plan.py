@@ -48,7 +48,7 @@ from cpreplicate.operations.sync.checks import (
     refuse_same_number,
     refuse_to_go_back,
 )
-from cpreplicate.operations.sync.plan.metadata import rewritten
+from cpreplicate.operations.sync.plan.metadata import of_former_life, rewritten, spelling_of
 from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.sync.source.state import (
     SourceState,
@@ -95,10 +95,11 @@ def make_plan(
         seal.refuse_sealed(replica)
     if (savepoint := newer_savepoint(state, source_state)) is not None:
         return _nothing_newer(savepoint, source_state, replica, state)
-    repaired = _repaired(source_state, replica, state)
+    repaired, former = _repaired(source_state, replica, state), None
     if repaired is None:
-        refuse_to_go_back(state, source_state, replica)
         refuse_same_number(state, source_state, replica)
+        former = of_former_life(state, source_state, replica)
+        refuse_to_go_back(state, source_state, replica, former)
     refuse_outside(state.committed, replica)
     committed = [each.as_committed(state.records[each.name].completed) for each in state.committed]
     policy = policy_of_run(source_state.request, replica, state.own)
@@ -115,7 +116,7 @@ def make_plan(
     return_after(len(source_state.needed))
     found = _Compared(
         *(source_state, replica, state, ledger, repaired, committed, to_drop, gone),
-        *(policy, present, split),
+        *(policy, present, split, former),
     )
     return _plan(found, copied)
 
@@ -123,7 +124,8 @@ def make_plan(
 class _Compared(NamedTuple):
     """The source's checkpoint beside what the replica holds: its checkpoints, and its files.
 
-    `to_drop` are those that the run withdraws, and `gone` these and the one that it replaces.
+    `to_drop` are those that the run withdraws, and `gone` these and the one that it replaces. That
+    is withdrawn, too, if it is the `former` one of its number, as of `of_former_life`.
     """
 
     source_state: SourceState
@@ -137,11 +139,12 @@ class _Compared(NamedTuple):
     policy: Policy
     present: Lengths
     split: Split
+    former: CommittedCheckpoint | None
 
 
 def _plan(found: _Compared, copied: Copied) -> Plan:
     source_state, replica, state, ledger, repaired, committed = found[:6]
-    to_drop, gone, policy, present, split = found[6:]
+    _, gone, policy, present, split, _ = found[6:]
     request, metadata = source_state.request, source_state.file.metadata
     packing = _packing(source_state, request)
     packed = _packed(found, packing, copied)
@@ -169,7 +172,7 @@ def _plan(found: _Compared, copied: Copied) -> Plan:
         copies=split.copies,
         keeps=split.keeps.without(moving.paths),
         deletes=deletes(gone, without(going, replaced_since), present),
-        withdrawals=tuple(_withdrawal(each, number, policy.retention, state) for each in to_drop),
+        withdrawals=tuple(_withdrawals(found, number)),
         paths=paths.mode,
         paths_reported=paths.reported,
         paths_reason=paths.reason,
@@ -317,10 +320,8 @@ def _repaired(source_state: SourceState, replica: Replica, state: State) -> _Rep
             f"{replica.root} holds no committed {name}, so there is nothing to repair. It holds"
             f" {held}. Nothing was done. Name one of them below the job's directory"
         )
-    modes: tuple[restore.PathsMode, ...] = ("relative", "absolute")
-    for mode in modes:
-        if digest_of(rewritten(source_state, replica, mode, kept.members)) == kept.metadata:
-            return _Repaired(kept, mode)
+    if (mode := spelling_of(kept, source_state, replica)) is not None:
+        return _Repaired(kept, mode)
     raise Refused(
         f"{source_state.source.checkpoint} is not the checkpoint that {replica.uri_of(name)} was"
         " replicated from: the job has counted anew, or the replica was moved. Nothing was done."
@@ -346,8 +347,16 @@ def policy_of_run(request: SyncRequest, replica: Replica, own: Collection[str]) 
     return policy_of(request.stated, recorded)
 
 
+def _withdrawals(found: _Compared, newest: int) -> Iterator[Withdrawal]:
+    """Yield the checkpoints that the run withdraws, the oldest first."""
+    names = {each.name for each in (*found.to_drop, found.former) if each is not None}
+    for each in reversed(found.committed):
+        if each.name in names:
+            yield _withdrawal(each, newest, found.policy.retention, found.state)
+
+
 def _withdrawal(gone: Committed, newest: int, keep: Retention, state: State) -> Withdrawal:
-    is_of_former_count = gone.checkpoint_id > newest
+    is_of_former_count = gone.checkpoint_id >= newest
     reason = "the job counts its checkpoints anew" if is_of_former_count else f"not kept by {keep}"
     length = state.metadata_files[gone.name].length
     action = Action("withdraw", None, f"{gone.name}/{METADATA}", length, reason)

@@ -165,8 +165,9 @@ def _tables(plan: Plan, states: Sequence[OperatorState], overview: Overview) -> 
 
 def _going(plan: Plan, held: Points) -> set[str]:
     """Return the checkpoints that are still held, and that the plan withdraws."""
-    held_now = {point.checkpoint for replica in held.replicas for point in replica.points}
-    return held_now.intersection(plan.dropped)
+    gone = {(each.checkpoint, each.completed) for each in plan.withdrawals}
+    points = (point for replica in held.replicas for point in replica.points)
+    return {each.checkpoint for each in points if (each.checkpoint, each.completed) in gone}
 
 
 def _reasons(actions: Sequence[Action]) -> DataTable:
