@@ -59,6 +59,16 @@ class Verified(NamedTuple):
         is_same_time = None in (self.completed, completed) or self.completed == completed
         return self.checkpoint == name and is_same_time
 
+    def is_of(self, name: str, completed: float | None, digests: Sequence[Digest]) -> bool:
+        """Return whether it is about the `_metadata` of a checkpoint that has these digests.
+
+        Its record has that of a former `_metadata`, too, which may be of another checkpoint: one
+        that was completed at another time. If a time is not known, only the last one counts.
+        """
+        is_dated = None not in (self.completed, completed)
+        counting = digests if is_dated else digests[-1:]
+        return self.is_about(name, completed) and self.metadata in counting
+
 
 def record_verification(replica: Replica, verified: Verified, kept: Collection[str]) -> None:
     """Write the record. Raise `Refused` if the directory is no replica of cpreplicate's.

@@ -268,8 +268,8 @@ def _point(
     """
     verified = standing_failure(verifications, found.name, record.completed)
     if verified is None:
-        passed = (each for each in verifications[:1] if each.checkpoint == found.name)
-        verified = next((each for each in passed if each.metadata in record.digests), None)
+        about = found.name, record.completed, record.digests
+        verified = next((each for each in verifications[:1] if each.is_of(*about)), None)
     return Point(
         checkpoint=found.name,
         checkpoint_id=found.checkpoint_id,

@@ -356,8 +356,8 @@ def _with_replica(
         savepoint=held.savepoint,
         is_verified=verified is not None
         and verified.is_restorable
-        and verified.checkpoint == newest
-        and verified.metadata in found.records[newest].digests,
+        and newest is not None
+        and verified.is_of(newest, found.records[newest].completed, found.records[newest].digests),
         is_damaged=failure is not None,
         sealed=seal.describe(replica) if sealed is not None else None,
         retention=retention,

@@ -13,6 +13,7 @@ from cpreplicate.operations.handover.promote import PromoteRequest
 from cpreplicate.operations.replicas.points import Points, points, points_below
 from cpreplicate.operations.verify.verify import NOTHING, record, verify
 from cpreplicate.storage import Side, Sides
+from tests.support.commandline import run
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.kafka_jobs import replicated_with_derived
 from tests.support.replicas import FILES, NEXT, paths, synced
@@ -98,6 +99,27 @@ def test_a_point_is_verified_if_the_last_recorded_verification_is_about_it(repli
     found = {each.checkpoint: each for each in of(replica).points}
     assert [found[f"chk-{number}"].is_restorable for number in (1, 2, 3)] == [None, True, None]
     assert [each.verified is None for each in found.values()] == [True, False, True]
+
+
+def is_verified(replica):
+    """Whether `status` shows that its last verification is about its newest checkpoint."""
+    (row,) = json.loads(run("status", replica.parent, "--output", "json").out)["replicas"]
+    return row["verified"]["is_current"]
+
+
+@pytest.mark.parametrize("forgotten", [None, "verified", "chk-3"])
+def test_a_verification_counts_for_no_checkpoint_of_the_next_life_with_the_same_number(
+    replica, tmp_path, forgotten
+):
+    verification = verify(f"file:{replica}", "chk-3", NOTHING, lambda _line: None, Side())
+    record(verification, NOTHING, Side(), lambda _line: None)
+    assert is_verified(replica)
+    synced(tmp_path, {3: {"chk-3/y": 7}}, allow_older=True)
+    if forgotten is not None:  # as by version 0.2.0
+        place = replica / ".cpreplicate" / f"{forgotten}.json"
+        place.write_text(json.dumps({**json.loads(place.read_text()), "completed": None}))
+    assert {each.is_restorable for each in of(replica).points} == {None}
+    assert not is_verified(replica)
 
 
 def test_checkpoints_of_other_programs_are_named_and_are_no_points(replica):
