@@ -276,6 +276,6 @@ class TestARunThatWasKilledRightAfterItsCommit:
     def test_that_published_repacked_members_again_too(self, tmp_path, killed):
         synced(tmp_path, {1: FILES}, packing=ON, paths="absolute")
         write_checkpoint(tmp_path / "dcA", 1, {name: FILES[name] for name in ("shared/a",)})
-        replica = self.run(tmp_path, killed, packing=ON)
+        replica = self.run(tmp_path, killed, packing=ON, allow_older=True)
         found = verified(replica, True)
         assert (found.restorable, found.compared) == (True, 1)
