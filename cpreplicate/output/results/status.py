@@ -261,7 +261,9 @@ def _verified(row: ReplicaStatus, status: FleetStatus) -> str:
         return ""
     age = duration(max(0.0, status.now - verified.time))
     if not verified.is_restorable:
-        return f"failed {age} ago"
+        failed = f"failed {age} ago"
+        is_newest = verified.checkpoint == row.checkpoint
+        return failed if is_newest else f"{verified.checkpoint}, {failed}"
     return f"{age} ago" if row.is_verified else f"{verified.checkpoint}, {age} ago"
 
 

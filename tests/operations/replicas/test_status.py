@@ -469,6 +469,15 @@ def test_a_verification_that_failed_is_recorded_too(root):
     assert "failed" in run("status", root / "dcB").out
 
 
+def test_a_verification_of_an_older_checkpoint_that_failed_is_shown_with_its_name(root):
+    complete(root, ORDERS, 2, NEXT)
+    replica = replicate(root, ORDERS, keep=2)
+    verify = ("verify", replica, "--record", "--checkpoint")
+    (replica / "shared" / "a").unlink()
+    run(*verify, "chk-1")
+    assert "chk-1, failed " in run("status", root / "dcB").out
+
+
 def test_nothing_is_recorded_in_a_directory_that_is_no_replica(root):
     source = root / "dcA" / ORDERS
     before = paths(source)
