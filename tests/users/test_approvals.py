@@ -389,10 +389,21 @@ def a_damaged_seal(place: Place) -> Place:
 
 
 OF_SEALED: dict[Situation, int] = {sealed_and_claimed: 6, a_damaged_seal: 6}
+
+
+def a_source_that_holds_no_checkpoint_any_more(place: Place) -> Place:
+    """Flink deleted them: the job has ended, or was stopped with a savepoint."""
+    place.sync()
+    shutil.rmtree(place.source / "chk-1")
+    return place
+
+
+OF_SOURCES: dict[Situation, int] = {a_source_that_holds_no_checkpoint_any_more: 6}
+PROMOTIONS = OF_REPLICAS | OF_SEALED | OF_SOURCES
 UNSEEN_BY_STATUS = (a_file_of_the_replica_is_missing, a_file_of_the_replica_is_too_short)
 
 
-@pytest.mark.parametrize("situation", OF_REPLICAS | OF_SEALED, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("situation", PROMOTIONS, ids=lambda each: each.__name__)
 def test_every_approval_of_a_promotion_ends_as_it_does(tmp_path, situation):
     place = Place(tmp_path, ())
     place.complete(1, FILES)
@@ -404,7 +415,7 @@ def test_every_approval_of_a_promotion_ends_as_it_does(tmp_path, situation):
     rows = json.loads(found.out).get("replicas", []) if found.out else []
     assert tree(tmp_path).keys() == before
     code = code_of("promote", place.replica)
-    assert code == dry_run == (OF_REPLICAS | OF_SEALED)[situation]
+    assert code == dry_run == PROMOTIONS[situation]
     assert is_approved == (code == 0)
     if situation not in UNSEEN_BY_STATUS:
         assert any(row["ready"] for row in rows) == (code == 0)
