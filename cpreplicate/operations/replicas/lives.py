@@ -47,8 +47,9 @@ class Life(NamedTuple):
     """When a job completed the checkpoints that were replicated under its name.
 
     Both times are by the clock of the source. Without a checkpoint, `end` is minus infinity. A job
-    that was promoted may have deleted its checkpoints: with `is_gone`, `checkpoint` is the last
-    that is recorded, or the promoted one, and both times are infinite if none is recorded.
+    that runs on a replica may have deleted its checkpoints: with `is_gone`, `checkpoint` is the
+    last that is recorded. If none is, it is the promoted one, and both times are those since when
+    the name is recorded, or infinite.
     `roots` are the directories of its source, as the source's storage knows them, with its id.
     `at_source` is the newest checkpoint that its source was seen to have, None if it was not seen.
     `replica_id` is that of the marker, None without one.
@@ -137,17 +138,17 @@ def life_in(
 ) -> Life:
     """Return the life of a job, of which `found` are the checkpoints.
 
-    What has no recorded completion has the time of its `_metadata`, which is listed. If the
-    checkpoint that a replica is `sealed` for is not there any more, those that are recorded count:
-    without them, an earlier life would be the newest.
+    What has no recorded completion has the time of its `_metadata`, which is listed. If a job has
+    deleted or replaced what it was started from, checkpoints that are recorded count: without
+    them, an earlier life would be the newest.
     """
     roots, id_ = _roots(marker), marker.replica_id if marker is not None else None
     times = {name: _completed(replica, found, name) for name in found.own}
     newest = found.newest
-    if sealed is not None and sealed.checkpoint not in (*found.own, *found.derived):
+    if _is_taken_over(found, sealed):
         times |= _recorded(replica, times)
         newest = max(times, key=times.__getitem__, default=None)
-        if newest is None:
+        if newest is None and sealed is not None:
             since = named.record.since if named.record is not None else 0.0
             only = since or math.inf
             return Life(named, only, only, sealed.checkpoint, roots, None, id_, is_gone=True)
@@ -156,6 +157,13 @@ def life_in(
     first = [named.record.since] if named.record is not None else []
     begin, end = min([*first, *times.values()]), times[newest]
     return Life(named, begin, end, newest, roots, None, id_, newest not in found.own)
+
+
+def _is_taken_over(found: Census, sealed: Seal | None) -> bool:
+    """Return whether a job has deleted, or may have replaced, what it is started from."""
+    if sealed is None:
+        return not found.own and bool(found.unrecorded)
+    return sealed.checkpoint not in (*found.own, *found.derived)
 
 
 def _recorded(replica: Replica, known: Collection[str]) -> dict[str, float]:

@@ -104,6 +104,13 @@ def test_a_life_of_which_nothing_is_recorded_any_more_keeps_earlier_ones_from_be
     assert f"{SECOND} (chk-1, which is not there any more)" in found.why
 
 
+def test_a_life_whose_checkpoint_a_job_has_replaced_is_not_older_than_before(roots):
+    roots.add(FIRST, "orders", NOON, NOON + HOUR)
+    place = roots.add(SECOND, "orders", NOON + 2 * HOUR, NOON + 2 * HOUR)
+    (place / "chk-1" / "_metadata").write_bytes(b"of a job that writes here")
+    assert job_of(roots, "orders") == SECOND  # which promote refuses
+
+
 def test_a_life_that_began_after_a_promotion_is_the_newest(roots):
     claimed(roots, FIRST, NOON)
     roots.add(SECOND, "orders", NOON + HOUR, NOON + HOUR)
