@@ -356,6 +356,14 @@ def test_a_replica_that_is_not_taken_for_its_job_has_a_line_of_its_own(roots):
     assert "its source was not seen" in text
 
 
+def test_a_source_without_checkpoints_is_not_reported_as_unseen(roots):
+    roots.add(SECOND, "orders", NOON, NOON + HOUR)
+    roots.add(FIRST, "orders", NOON + 2 * HOUR, NOON + 3 * HOUR)
+    assert "its source was not seen" in forms_of(report := promoted(roots)).text(report)
+    write_checkpoint_of(roots.root / "dcA", THIRD, 1)
+    assert "its source was not seen" not in forms_of(report := promoted(roots)).text(report)
+
+
 def test_jobs_of_one_name_of_which_one_ran_on_unreplicated_are_refused(roots):
     for job, completed in ((FIRST, NOON), (SECOND, NOON + HOUR)):
         replicated_job(roots, job, "orders", completed)
