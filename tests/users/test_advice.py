@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cpreplicate.core.packs import PackOptions
-from tests.support.commandline import run
+from tests.support.commandline import printed, run
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.kafka_jobs import replicated_with_derived
 from tests.support.replicas import FILES, NEXT, paths, synced
@@ -80,7 +80,7 @@ class TestTheRepairOfAnOlderPoint:
         """Run the commands that are printed, and return how they ended."""
         printed = run("verify", "--all", "--content", replica).out
         commands = re.findall(r"^Repair the replica.*?: cpreplicate (.*)$", printed, re.M)
-        return [run(*shlex.split(words), "--runner", "inline", "--keep", "3") for words in commands]
+        return [run(*shlex.split(words), "--runner", "inline") for words in commands]
 
     @staticmethod
     def points(replica):
@@ -168,6 +168,29 @@ class TestARepair:
         write_checkpoint(tmp_path / "dcA", 3, THIRD)
         ended = run("sync", "--repair", tmp_path / "dcA" / JOB / source, replica.parent)
         assert (ended.code, "It holds chk-2, chk-1" in ended.message) == (10, True)
+
+    @pytest.mark.parametrize(
+        "option",
+        ["--keep=9", "--keep-daily=9", "--keep-less", "--allow-older", "--paths=relative"],
+    )
+    def test_refuses_by_name_an_option_that_it_would_ignore(self, replica, tmp_path, option):
+        before = paths(replica)
+        place = tmp_path / "dcA" / JOB / "chk-1"
+        ended = printed("sync", option, "--repair", place, replica.parent)
+        assert ended.returncode == 2
+        assert f"{option.partition('=')[0]} cannot be given with --repair" in ended.stderr
+        assert paths(replica) == before
+
+    def test_takes_what_is_set_for_every_sync(self, replica, tmp_path, monkeypatch):
+        monkeypatch.setenv("CPREPLICATE_SYNC_KEEP", "9")
+        monkeypatch.setenv("CPREPLICATE_SYNC_PATHS", "relative")
+        place = tmp_path / "dcA" / JOB / "chk-1"
+        assert run("sync", "--repair", place, replica.parent).code == 0
+
+    @pytest.mark.parametrize("option", ["--pack=on", "--pack-below=1KiB", "--adopt", "--name=x"])
+    def test_takes_an_option_that_it_heeds(self, replica, tmp_path, option):
+        place = tmp_path / "dcA" / JOB / "chk-1"
+        assert run("sync", option, "--repair", place, replica.parent).code == 0
 
     def test_where_no_replica_is_writes_nothing(self, tmp_path):
         write_checkpoint(tmp_path / "dcA", 1, FILES)

@@ -182,6 +182,8 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
     from cpreplicate.operations.sync import sync as operation
     from cpreplicate.protocol.lease import NoLeaseLeft
 
+    if values["repair"]:
+        _refuse_beside_repair()
     notify = start_narration(values)
     request = requested_sync(values)
     listing = listing_of(actions)
@@ -194,6 +196,17 @@ def sync(dry_run: bool, actions: bool, metrics_file: str | None, output: Any, **
             record(report)
     code = show_change(report, output, listing, page_of(report))
     return LeaseHeld.exit_code if report.is_lease_lost else code
+
+
+def _refuse_beside_repair() -> None:
+    """Raise `click.UsageError` for options that have no effect on a checkpoint that is kept."""
+    without_effect = (*options.KEEP, options.KEEP_LESS, options.ALLOW_OLDER, options.PATHS)
+    given = [f"--{each.name}" for each in without_effect if is_on_command_line(each.field)]
+    if given:
+        raise click.UsageError(
+            f"{', '.join(given)} cannot be given with --repair, which publishes and withdraws no"
+            " checkpoint, and leaves the paths as they are spelled"
+        )
 
 
 def _page_of_plan(path: str | None, request: SyncRequest) -> Callable[[Report], WritePage | None]:
