@@ -270,6 +270,12 @@ def test_an_invalid_option_of_a_runner_is_refused_before_anything_is_done(cli, w
     assert not (cli.directory / "dcB").exists()
 
 
+@pytest.mark.parametrize(("mode", "code"), [((), 2), (("--pack", "off"), 2), (("--pack", "on"), 0)])
+def test_a_size_for_packs_is_refused_where_none_are_written(cli, mode, code):
+    done = cli.sync(6, *mode, "--pack-below", "1KiB")
+    assert (done.returncode, "--pack-below has no effect" in done.stderr) == (code, code == 2)
+
+
 def test_verify_of_all_checkpoints_takes_no_name_of_one(cli):
     done = cli("verify", "dcB", "--all", "--checkpoint", "chk-1")
     assert done.returncode == 2

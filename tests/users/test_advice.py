@@ -187,7 +187,7 @@ class TestARepair:
         place = tmp_path / "dcA" / JOB / "chk-1"
         assert run("sync", "--repair", place, replica.parent).code == 0
 
-    @pytest.mark.parametrize("option", ["--pack=on", "--pack-below=1KiB", "--adopt", "--name=x"])
+    @pytest.mark.parametrize("option", ["--pack=on", "--adopt", "--name=x"])
     def test_takes_an_option_that_it_heeds(self, replica, tmp_path, option):
         place = tmp_path / "dcA" / JOB / "chk-1"
         assert run("sync", option, "--repair", place, replica.parent).code == 0

@@ -17,11 +17,7 @@ from click.core import ParameterSource
 from cpreplicate.cli.files.config import STORAGES, spark_properties, used_file
 from cpreplicate.cli.files.toml_options import options_of
 from cpreplicate.cli.options.kinds import is_directory
-from cpreplicate.cli.options.option import (
-    command_that_is_shown,
-    deciding,
-    is_on_command_line,
-)
+from cpreplicate.cli.options.option import command_that_is_shown, deciding, is_on_command_line
 from cpreplicate.cli.options.options import KEEP
 from cpreplicate.cli.running import failures
 from cpreplicate.cli.running.report_file import refuse_in_replica, refuse_unwritable
@@ -310,6 +306,10 @@ def _stated_by() -> StatedBy:
 def planned_sync(values: Mapping[str, Any]) -> SyncRequest:
     """Return the request of a command that plans a sync, with its storages and its runner."""
     values = {**_of_shown(), **values}
+    if values.get("mode") == "off" and is_on_command_line("below"):
+        raise UsageError(
+            "--pack-below has no effect with --pack off. Give --pack auto or --pack on"
+        )
     return sync_request(
         values, sides=sides_of(values), execution=execution_of(values), stated_by=_stated_by()
     )
