@@ -303,6 +303,19 @@ def test_a_point_that_one_of_the_next_life_replaces_is_named_and_counted(
     assert run(of_next_life(tmp_path, 4)()).plan.withdrawals == ()
 
 
+def test_a_point_is_none_of_the_next_life_where_a_run_died_before_it_had_replaced_it(
+    replica, restarted
+):
+    record = replica / ".cpreplicate" / "chk-3.json"
+    fields = json.loads(record.read_text())
+    fields["digests"].append([1, 1])
+    fields["completed"] = diff(restarted(allow_older=True)).completed
+    record.write_text(json.dumps(fields))
+    with pytest.raises(NotNewer):
+        run(restarted())
+    assert run(restarted(allow_older=True)).plan.withdrawals[0].checkpoint == "chk-3"
+
+
 def test_an_older_number_that_the_next_life_replaces_is_named_with_those_above(tmp_path):
     daily(tmp_path, count=3)
     request = of_next_life(tmp_path, 2)

@@ -48,10 +48,14 @@ def of_former_life(
     """Return the replica's checkpoint with the number of the source's, if it is another one.
 
     A job that is started from scratch uses each number again. It is the same one if it was
-    completed at the same time, or if its `_metadata` is the source's in any spelling.
+    completed at the same time, or if its `_metadata` is the source's in any spelling. Where a run
+    died before it had replaced the `_metadata`, the recorded time is of the other one.
     """
     name = source_state.placement.name
     held = next((each for each in state.committed if each.name == name), None)
-    if held is None or seconds_after(name, state, source_state.source) == 0:
+    if held is None:
+        return None
+    is_of_record = held.metadata in state.records[name].digests[-1:]
+    if is_of_record and seconds_after(name, state, source_state.source) == 0:
         return None
     return held if spelling_of(held, source_state, replica) is None else None
