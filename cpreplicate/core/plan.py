@@ -368,6 +368,17 @@ def dropped(
     return tuple(checkpoint for checkpoint in reversed(others) if checkpoint.name not in kept)
 
 
+def keeps_newest(
+    committed: Sequence[Committed], keep: Retention, completed: float | None, now: float
+) -> bool:
+    """Return whether the newest committed checkpoint is kept beside a new one that was `completed`.
+
+    The rest is as of `dropped`.
+    """
+    times = [completed, *(each.completed for each in committed)]
+    return 1 in keep.kept(times, now)
+
+
 def not_needed(replaced: Sequence[Committed], *needed: Texts) -> Texts:
     """Return the paths that only the `replaced` checkpoints need, each once.
 

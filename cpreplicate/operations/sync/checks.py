@@ -62,23 +62,28 @@ def reasons_against(source_state: SourceState, replica: Replica, state: State) -
 
 
 def refuse_to_go_back(
-    state: State, source_state: SourceState, replica: Replica, former: CommittedCheckpoint | None
+    state: State,
+    source_state: SourceState,
+    replica: Replica,
+    former: CommittedCheckpoint | None,
+    keeps_newest: bool,
 ) -> None:
     """Raise `NotNewer` if the replica holds a newer checkpoint, unless the request allows that.
 
-    So it does if its newest one is the `former` one of this number, as of `of_former_life`. A run
-    that follows a job never publishes a checkpoint that was completed before the replica's newest
-    one: the job was not started from scratch since then. An operator may name one.
+    So it does if its newest one is the `former` one of this number, as of `of_former_life`, and its
+    policy keeps that beside a newer one: else it goes by the policy. A run that follows a job never
+    publishes a checkpoint that was completed before the replica's newest one: the job was not
+    started from scratch since then. An operator may name one.
     """
     asked = source_state.file.metadata.checkpoint_id
     if not state.committed or state.committed[0].checkpoint_id < asked:
         return
     newest, source = state.committed[0].name, source_state.source
     is_same_number = state.committed[0].checkpoint_id == asked
-    if is_same_number and former is None:
-        return
     after = seconds_after(newest, state, source)
     is_earlier = is_followed(source_state.request, source) and after is not None and after < 0
+    if is_same_number and (former is None or not (keeps_newest or is_earlier)):
+        return
     is_what = f"another {newest} than" if is_same_number else f"{newest}, newer than"
     held = f"{replica.root} holds {is_what} {source.checkpoint} (checkpoint {asked}"
     if is_earlier:

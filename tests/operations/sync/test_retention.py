@@ -303,6 +303,17 @@ def test_a_point_that_one_of_the_next_life_replaces_is_named_and_counted(
     assert run(of_next_life(tmp_path, 4)()).plan.withdrawals == ()
 
 
+def test_the_newest_of_a_former_life_that_the_policy_does_not_keep_goes_and_is_named(
+    tmp_path, replica
+):
+    run(complete(tmp_path, 1, 1)())
+    request = of_next_life(tmp_path, 1)
+    with pytest.raises(TooManyDeletes, match=r"The checkpoints are chk-1 .completed"):
+        run(request(max_delete=Cap(0)))
+    assert [each.checkpoint for each in run(request()).plan.withdrawals] == ["chk-1"]
+    assert checker.faults(replica) == []
+
+
 def test_a_point_is_none_of_the_next_life_where_a_run_died_before_it_had_replaced_it(
     replica, restarted
 ):
@@ -311,9 +322,10 @@ def test_a_point_is_none_of_the_next_life_where_a_run_died_before_it_had_replace
     fields["digests"].append([1, 1])
     fields["completed"] = diff(restarted(allow_older=True)).completed
     record.write_text(json.dumps(fields))
+    more = Retention(5, daily=30)
     with pytest.raises(NotNewer):
-        run(restarted())
-    assert run(restarted(allow_older=True)).plan.withdrawals[0].checkpoint == "chk-3"
+        run(restarted(more))
+    assert run(restarted(more, allow_older=True)).plan.withdrawals[0].checkpoint == "chk-3"
 
 
 def test_an_older_number_that_the_next_life_replaces_is_named_with_those_above(tmp_path):

@@ -33,6 +33,7 @@ from cpreplicate.core.plan import (
     copies_and_keeps,
     deletes,
     dropped,
+    keeps_newest,
     not_needed,
     targets,
 )
@@ -96,13 +97,16 @@ def make_plan(
     if (savepoint := newer_savepoint(state, source_state)) is not None:
         return _nothing_newer(savepoint, source_state, replica, state)
     repaired, former = _repaired(source_state, replica, state), None
+    committed = [each.as_committed(state.records[each.name].completed) for each in state.committed]
+    policy = policy_of_run(source_state.request, replica, state.own)
     if repaired is None:
         refuse_same_number(state, source_state, replica)
         former = of_former_life(state, source_state, replica)
-        refuse_to_go_back(state, source_state, replica, former)
+        is_kept = keeps_newest(
+            committed, policy.retention, source_state.source.completed, time.time()
+        )
+        refuse_to_go_back(state, source_state, replica, former, is_kept)
     refuse_outside(state.committed, replica)
-    committed = [each.as_committed(state.records[each.name].completed) for each in state.committed]
-    policy = policy_of_run(source_state.request, replica, state.own)
     to_drop = () if repaired else _to_drop(source_state, state, committed, policy.retention)
     name = source_state.placement.name
     gone = (*to_drop, *(each for each in committed if each.name == name))
