@@ -79,11 +79,14 @@ def reason(error: Exception | None) -> str:
     return type(error).__name__
 
 
+def why_cancelled(error: Exception) -> str:
+    """Return in one line that somebody cancelled a job."""
+    return (
+        "a job of this run was cancelled in Spark, so it was not started again:"
+        f" {reason(error)}. What was done is kept"
+    )
+
+
 def why_given_up(error: Exception | None) -> str:
     """Return in one line why Spark gave a job up."""
-    if error is not None and is_cancelled(error):
-        return (
-            "a job of this run was cancelled in Spark, so it was not started again:"
-            f" {reason(error)}. What was done is kept"
-        )
     return difference(error) or f"Spark gave up: {reason(error)}"

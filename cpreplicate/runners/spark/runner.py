@@ -605,7 +605,7 @@ def _refuse_final(error: Exception) -> None:
     if failures.is_mistake(error):
         raise failures.mistake(error) from error
     if failures.is_cancelled(error):
-        raise JobCancelled(failures.why_given_up(error)) from error
+        raise JobCancelled(failures.why_cancelled(error)) from error
 
 
 def _why_not_called(error: Exception | None) -> Exception:
@@ -614,6 +614,8 @@ def _why_not_called(error: Exception | None) -> Exception:
         return error
     if error is not None and failures.is_mistake(error):
         return failures.mistake(error)
+    if error is not None and failures.is_cancelled(error):
+        return JobCancelled(failures.why_cancelled(error))
     return CopyFailed(failures.why_given_up(error))
 
 

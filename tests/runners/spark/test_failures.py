@@ -133,7 +133,7 @@ def test_the_reason_why_spark_gave_up_is_the_most_specific_line(error, reason):
 def test_a_job_that_somebody_cancelled_is_told_from_one_that_failed():
     assert failures.is_cancelled(CANCELLED)
     assert not any(map(failures.is_cancelled, (ABORTED, LOST_TASK, GONE, BATCH_FAILED)))
-    assert failures.why_given_up(CANCELLED).startswith(
+    assert failures.why_cancelled(CANCELLED).startswith(
         "a job of this run was cancelled in Spark, so it was not started again: "
     )
 
