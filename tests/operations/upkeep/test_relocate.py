@@ -115,7 +115,7 @@ def test_where_each_checkpoint_lacks_a_file_nothing_is_changed(replica):
         run(replica, paths="absolute")
     assert metadata(replica) == before
     # which knows what repairs an older point, or a derived one
-    assert f"`cpreplicate verify --checkpoint chk-1 file:{replica}`" in str(raised.value)
+    assert f"`cpreplicate verify --checkpoint chk-2 file:{replica}`" in str(raised.value)
 
 
 def test_where_files_lie_elsewhere_nothing_is_guessed(replica, tmp_path):
