@@ -234,7 +234,7 @@ final class Run {
         set(configuration, "parallelism.default", Integer.toString(parallelism));
         set(configuration, "restart-strategy.type", "none");
         set(configuration, "web.refresh-interval", options.get("rest-refresh-ms", "3000"));
-        Session.useLittle(configuration);
+        Session.common(configuration);
         set(configuration, "execution.checkpointing.interval", "1d"); // the harness triggers them
         set(configuration, "execution.checkpointing.timeout", "60s");
         set(configuration, "execution.checkpointing.storage", "filesystem");

@@ -18,7 +18,7 @@ public final class Session {
         Options options = new Options(words, 0);
         Configuration configuration = GlobalConfiguration.loadConfiguration();
         FileSystem.initialize(configuration, PluginUtils.createPluginManagerFromRootFolder(configuration));
-        useLittle(configuration);
+        common(configuration);
         configuration.setString("rest.bind-port", options.get("rest-port", "0"));
         configuration.setString("jobmanager.rpc.port", "0");
         configuration.setString("web.submit.enable", options.get("submit", "true"));
@@ -56,12 +56,14 @@ public final class Session {
         Runtime.getRuntime().halt(0);
     }
 
-    /** Little memory, and temporary files where they are removed. */
-    static void useLittle(Configuration configuration) {
+    /** Little memory, temporary files where they are removed, and time for calls on a busy machine. */
+    static void common(Configuration configuration) {
         configuration.setString("io.tmp.dirs", System.getProperty("java.io.tmpdir"));
         configuration.setString("taskmanager.memory.segment-size", "4kb");
         configuration.setString("taskmanager.memory.managed.size", "32mb");
         configuration.setString("taskmanager.memory.network.min", "16mb");
         configuration.setString("taskmanager.memory.network.max", "16mb");
+        configuration.setString("pekko.ask.timeout", "10 min"); // 10 s by default
+        configuration.setString("akka.ask.timeout", "10 min"); // its name before Flink 1.18
     }
 }
