@@ -8,7 +8,7 @@ import os
 import signal
 
 from cpreplicate.cli import main
-from cpreplicate.operations.jobs.workers.worker import end_with
+from cpreplicate.operations.jobs.workers.parent import end_with
 
 end_with(os.getppid(), signal.SIGTERM)
 main()

@@ -126,7 +126,9 @@ def _of_dead_runs(work: Work, members: MemberTable, left: Collection[str]) -> li
     is_left = [is_written(path, left) for path in present.paths.to_pylist()]
     found = present.take(np.array(is_left, np.bool_))
     proven = chosen(found.paths, work.change.ledger.are_proven(found))
-    unneeded = _unneeded(work, work.unnamed(proven, members).to_pylist())
+    unneeded = work.unnamed(proven, members).to_pylist()
+    if work.change.state.summarised:  # which spares most runs the reading of every point
+        unneeded = _unneeded(work, unneeded)
     return _unneeded(work, unneeded, is_proven=True)
 
 

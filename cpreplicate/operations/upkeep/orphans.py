@@ -95,7 +95,8 @@ def find(replica: Replica, state: State, before: float, with_trash: bool) -> Fou
         replace(tree, files=proven), lambda path: why_orphan(path, names, written), before
     )
     gone = {orphan.target for orphan in orphans}
-    if any(is_written(path, ledger.late_packs) for path in tree.files.keys() - gone):
+    late = ledger.late_packs
+    if late and any(is_written(path, late) for path in tree.files.keys() - gone):
         gone.discard(_LATE)  # only that record proves whose these packs are
         orphans = [orphan for orphan in orphans if orphan.target in gone]
     recorded = set(ledger.left_over(names).to_pylist())

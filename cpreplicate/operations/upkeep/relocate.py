@@ -384,11 +384,10 @@ def _one(replica: Replica, name: str, request: RelocateRequest, completed: float
     packed = unpack.packed_files(file, files, layout) if request.unpack else None
     remaining = unpack.without_packs(files, layout, packed) if packed is not None else files
     has_packs = packed is None and any(is_pack(layout.place(path)) for path in files.files)
-    spelling = (
-        restore.choose(file.metadata, remaining, "absolute", has_packs)._replace(reason=_OF_DERIVED)
-        if is_derived(name)
-        else restore.choose(file.metadata, remaining, request.paths, has_packs)
-    )
+    paths = "absolute" if is_derived(name) else request.paths
+    spelling = restore.choose(file.metadata, remaining, paths, has_packs)
+    if is_derived(name):
+        spelling = spelling._replace(reason=_OF_DERIVED)
     return _Work(
         name,
         file,

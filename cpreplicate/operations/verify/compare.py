@@ -120,12 +120,13 @@ def compare(
     replica: Replica,
     checkpoint: CommittedCheckpoint,
     present: Mapping[str, int],
-    takes: Callable[[str], bool],
+    among: Callable[[Iterable[str]], Callable[[str], bool]],
     manifests: Collection[Manifest],
     reader: Reader,
 ) -> Comparison:
-    """Compare the files of a checkpoint that `takes` selects and that are `present`.
+    """Compare the files of a checkpoint that are `present` and that are taken.
 
+    `among` returns which of these are.
     Packed files count by their logical path. A pack that was copied whole, from a replica that was
     the source, has a CRC32C of its own. Of a merged file the extent is compared that the checkpoint
     needs: the file may have grown since, or be damaged behind it.
@@ -138,17 +139,22 @@ def compare(
         prefixes, (path for path in checkpoint.packs if (path, present.get(path)) in crcs)
     )
     asked: dict[str, tuple[Read, int | None]] = {}
-    for path in checkpoint.files:
-        if path in present and path not in packs and takes(path):
-            if path in prefixes:
-                asked[path] = _read_of_beginning(replica, path, prefixes[path], present[path])
-                continue
-            crc32c = crcs.get((path, present[path]))
-            asked[path] = (read_of(replica, path, present[path]), crc32c)
-    for path, member in checkpoint.members.items():
-        if member.pack in present and member.pack in packs and takes(path):
-            crc32c = of_members.get(member[:3])
-            asked[path] = (read_of(replica, path, member.length, member), crc32c)
+    plain = [path for path in checkpoint.files if path in present and path not in packs]
+    members = {
+        path: member
+        for path, member in checkpoint.members.items()
+        if member.pack in present and member.pack in packs
+    }
+    takes = among([*plain, *members])
+    for path in filter(takes, plain):
+        if path in prefixes:
+            asked[path] = _read_of_beginning(replica, path, prefixes[path], present[path])
+            continue
+        crc32c = crcs.get((path, present[path]))
+        asked[path] = (read_of(replica, path, present[path]), crc32c)
+    for path in filter(takes, members):
+        crc32c = of_members.get(members[path][:3])
+        asked[path] = (read_of(replica, path, members[path].length, members[path]), crc32c)
     known = {path: pair for path, pair in asked.items() if pair[1] is not None}
     outcomes = reader.read([read for read, _crc32c in known.values()])
     is_equal = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -252,8 +252,8 @@ def _of_files(
     lengths = _lengths(referenced, present, manifests)
     compared = Comparison()
     if content.share:
-        takes = content.among(_comparable(referenced, present))
-        compared = compare(replica, referenced, present, takes, manifests.values(), reader)
+        among = content.among
+        compared = compare(replica, referenced, present, among, manifests.values(), reader)
     of_length = {
         *lengths.short,
         *lengths.longer,
@@ -280,13 +280,6 @@ def _of_files(
         metadata=referenced.metadata,
         died=published is not None and compared.died,
     )
-
-
-def _comparable(referenced: CommittedCheckpoint, present: Lengths) -> Iterator[str]:
-    """Yield the files that are there, and what is in the packs that are."""
-    packs = referenced.packs
-    yield from (path for path in referenced.files if path in present and path not in packs)
-    yield from (path for path, member in referenced.members.items() if member.pack in present)
 
 
 class _FileLengths(NamedTuple):

@@ -22,7 +22,7 @@ from pyspark import SparkContext, TaskContext
 
 from cpreplicate.core.log_context import title
 from cpreplicate.core.sizes import counted
-from cpreplicate.errors import CopyFailed, CpreplicateError, described
+from cpreplicate.errors import CopyFailed, CpreplicateError, UsageError, described
 from cpreplicate.runners import startup_times
 from cpreplicate.runners.base import Done, In, Out
 from cpreplicate.runners.batch import perform
@@ -79,6 +79,7 @@ _TASKS_A_SLOT = 32
 _MANY = sys.maxsize
 _CALLS = "calls"  # the part of the progress that counts files of calls
 _PORTS = 17  # the one that is asked for, and as many more as `spark.port.maxRetries` has
+_LAST_PORT = 65_535
 _LOST = (
     "the process of Spark in which it was made died, twice: see the executor's log, and whether its"
     " memory is short. Nothing is damaged, and the next run goes on"
@@ -578,15 +579,21 @@ class SparkRunner:
         """
         host, bind = str(conf("spark.driver.host")), conf("spark.driver.bindAddress")
         first = whole(conf, session.PORT, 0)
-        for port in range(first, first + _PORTS):
+        last = first + _PORTS - 1
+        if last > _LAST_PORT:
+            most = _LAST_PORT - _PORTS + 1
+            raise UsageError(
+                f"{session.PORT}={first} has too few ports behind it. Give {most} or less"
+            )
+        for port in range(first, last + 1):
             try:
                 return self._resources.enter_context(serve(answers, host, bind, port))
             except OSError as error:
                 failure = error
         raise CpreplicateError(
-            f"the driver can listen at none of the ports {first} to {first + _PORTS - 1} of"
-            f" {bind or host}: {described(failure)}. Give --conf {session.PORT}= another one, or"
-            " end the runs that listen there. What was copied is kept"
+            f"the driver can listen at none of the ports {first} to {last} of {bind or host}:"
+            f" {described(failure)}. Give --conf {session.PORT}= another one, or end the runs that"
+            " listen there. What was copied is kept"
         )
 
     def _show(self) -> None:

@@ -19,3 +19,11 @@ def test_the_printed_file_is_a_program_that_runs_commands():
         [sys.executable, path, "version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("cpreplicate ")
+
+
+def test_what_binds_it_to_spark_submit_loads_no_column_library():
+    """The script imports it, also for a command that needs none."""
+    module = "cpreplicate.operations.jobs.workers.parent"
+    code = f"import sys, {module}; print('pyarrow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

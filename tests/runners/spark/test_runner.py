@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from cpreplicate.errors import LeaseHeld
+from cpreplicate.errors import LeaseHeld, UsageError
 from cpreplicate.runners import Copy, ExecutionOptions, JobCancelled, Outcome
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Side, Sides, checksum
@@ -189,6 +189,16 @@ def test_a_port_of_the_driver_that_another_run_has_is_not_needed():
         options = ExecutionOptions(master="local[1]", conf=(("spark.cpreplicate.port", port),))
         with SparkRunner(Sides(), options) as runner:
             assert runner.map(os.path.basename, ["a/b"]) == ["b"]
+
+
+@pytest.mark.rest
+def test_a_port_that_there_is_not_is_named():
+    options = ExecutionOptions(master="local[1]", conf=(("spark.cpreplicate.port", "65520"),))
+    with (
+        SparkRunner(Sides(), options) as runner,
+        pytest.raises(UsageError, match=r"65520 has too few ports behind it\. Give 65519 or less"),
+    ):
+        runner.map(os.path.basename, ["a/b"])
 
 
 @pytest.mark.rest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import os
@@ -45,6 +44,7 @@ from cpreplicate.operations.jobs.workers.messages import (
     Shown,
     Took,
 )
+from cpreplicate.operations.jobs.workers.parent import end_with
 from cpreplicate.runners import ExecutionOptions, NeedsSpark, WarmRunners
 from cpreplicate.storage import Sides
 from cpreplicate.storage.waiting.retry_reports import report_retries_to
@@ -53,7 +53,6 @@ from cpreplicate.storage.waiting.side_call import in_pool, in_thread
 _BEAT = 1.0  # seconds between two signs of life
 _MOST_THREADS = 1000
 _LOST = 1  # exit code after the service has died
-_PR_SET_PDEATHSIG = 1  # prctl(2)
 # what ends the service ends this process: a person or the system may signal all of them
 _OF_SERVICE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -83,19 +82,6 @@ def main(descriptor: int) -> None:
     except Exception as error:  # noqa: BLE001  # a bug, or another release
         channel.send(Line("warn", log_context(), f"a worker ends: {described(error)}"))
         os._exit(_LOST)
-
-
-def end_with(parent: int, number: int) -> None:
-    """Let the system send this process a signal when its parent dies, or has died.
-
-    The thread that started this process must live as long as the parent: it is its main thread.
-    """
-    try:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
-    except (OSError, AttributeError):  # not Linux
-        return
-    if os.getppid() != parent:
-        signal.raise_signal(number)
 
 
 class _Details(logging.Handler):
