@@ -58,7 +58,7 @@ from tests.support import parts
 from tests.support.adopting import SHARED, Adopted
 from tests.support.histories import World
 from tests.support.jobs import JOB, NEXT_JOB, put_restored
-from tests.support.reached import sometimes
+from tests.support.reached import demanded_of, going_on, sometimes
 from tests.support.replicas import FILES, NEXT, synced
 from tests.support.simulated import files
 from tests.support.staging import TARGET_ROOT, Stage, running_on, silent
@@ -95,6 +95,7 @@ NOT_RARE_WHERE_SHARED = [
     "a run turned to a newer checkpoint",
 ]
 STEPS = 8
+SUITE = "tests/histories/test_cotenant.py"
 
 
 def described(world: World) -> str:
@@ -104,7 +105,7 @@ def described(world: World) -> str:
 @pytest.mark.parametrize("seeds", parts.seeds(main=60, full=HISTORIES, portion=PORTION, portions=2))
 def test_flink_loses_nothing_and_every_replica_equals_its_source(seeds):
     counts: Counter[str] = Counter()
-    for seed in seeds:
+    for seed in going_on(seeds, demanded_of(SUITE, "a history had")):
         world = World(seed, is_adopting=seed % 10 == 0)
         assert not world.play(STEPS), described(world)
         for kind in world.counts:
@@ -120,7 +121,7 @@ def test_nothing_is_taken_from_jobs_that_share_files_with_replicas(seeds):
     forged.
     """
     counts: Counter[str] = Counter()
-    for seed in seeds:
+    for seed in going_on(seeds, demanded_of(SUITE, "a shared history had")):
         world = World(seed, is_sharing=True)
         assert not world.play(STEPS), described(world)
         for kind in world.counts:

@@ -17,11 +17,12 @@ from cpreplicate.protocol import ownership
 from tests.histories.test_cotenant import without
 from tests.support import parts
 from tests.support.forgetting import ForgettingWorld
-from tests.support.reached import sometimes
+from tests.support.reached import demanded_of, going_on, sometimes
 
 STEPS = 10
 HISTORIES = 500
 PORTION = 50
+SUITE = "tests/histories/test_forgetting.py"
 ENOUGH = 100  # histories, of which few are played until it is found
 NOT_RARE = [
     "forget Removal",
@@ -42,7 +43,7 @@ def described(world: ForgettingWorld) -> str:
 @pytest.mark.parametrize("seeds", parts.seeds(8, HISTORIES, PORTION, portions=1))
 def test_what_is_forgotten_is_needed_by_nobody(seeds):
     counts: Counter[str] = Counter()
-    for seed in seeds:
+    for seed in going_on(seeds, demanded_of(SUITE, "a forgetting history had")):
         world = ForgettingWorld(seed)
         assert not world.play(STEPS), described(world)
         for kind in world.counts:

@@ -31,11 +31,12 @@ from cpreplicate.protocol.point_summary import NAME, WORTH
 from cpreplicate.runners import ExecutionOptions
 from tests.support import checker, parts
 from tests.support.points import HOUR
-from tests.support.reached import sometimes
+from tests.support.reached import demanded_of, going_on, sometimes
 from tests.support.simulated import File, SimulatedDisk, SimulatedJob, State, files
 from tests.support.simulated_store import SimulatedStore
 from tests.support.staging import LATER, TARGET_ROOT, record_run, running_on, silent
 
+SUITE = "tests/histories/test_point_summary.py"
 STEPS = 14
 
 
@@ -360,5 +361,5 @@ ACTIONS: tuple[Callable[[Points], object], ...] = (
 
 @pytest.mark.parametrize("seeds", parts.seeds(6, 400, 6, portions=8))
 def test_no_summary_loses_a_file_that_a_point_needs(seeds: range) -> None:
-    for seed in seeds:
+    for seed in going_on(seeds, demanded_of(SUITE, "")):
         assert Points(seed).play() == []

@@ -2,14 +2,15 @@
 
 A simulation calls `sometimes` with the name of a state. `tests/conftest.py` collects the names over
 all workers, and fails a run in which a suite did not reach all of its states. The seeds of `make
-test` reach those of `STATES`; the longer runs also those of `RARE_STATES`.
+test`, or those after them (`going_on`), reach those of `STATES`; the longer runs also those of
+`RARE_STATES`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tests.support.parts import Part
@@ -21,6 +22,26 @@ def sometimes(state: str, is_so: object = True) -> None:
     """Record that a state was reached."""
     if is_so:
         reached[state] += 1
+
+
+_FURTHER = range(1_000_000, 1_001_000)  # no seeds of any part: `parts.seeds`
+
+
+def going_on(seeds: Iterable[int], states: Collection[str]) -> Iterator[int]:
+    """Return the seeds, then further ones until each of these states was reached in this process.
+
+    What some given seeds reach changes with each step that the product makes more or less.
+    """
+    yield from seeds
+    for seed in _FURTHER:
+        if all(reached[state] for state in states):
+            return
+        yield seed
+
+
+def demanded_of(suite: str, beginning: str) -> list[str]:
+    """Return the states of `make test` that a suite must reach and whose names begin so."""
+    return [state for state in STATES[suite] if state.startswith(beginning)]
 
 
 def missing(

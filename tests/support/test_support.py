@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,18 @@ def test_of_what_only_the_night_runs_all_states_are_demanded_but_those_it_has_no
     assert done.returncode == 1, done.stdout + done.stderr
     assert "NEVER REACHED tests/histories/test_races.py: two runs committed" in done.stdout
     assert not [state for state in reached.NOT_AT_NIGHT if state in done.stdout]
+
+
+def test_seeds_go_on_until_each_state_was_reached_and_no_further(monkeypatch):
+    monkeypatch.setattr(reached, "reached", Counter())
+    played = []
+    for seed in reached.going_on(range(3), ["rare"]):
+        played.append(seed)
+        reached.sometimes("rare", len(played) == 5)
+    assert played[:3] == [0, 1, 2]
+    assert len(played) == len(set(played)) == 5
+    assert list(reached.going_on(range(3), ["rare"])) == [0, 1, 2]
+    assert len(list(reached.going_on(range(3), ["never"]))) > 100
 
 
 def test_there_are_enough_states():
