@@ -28,7 +28,7 @@ from cpreplicate.core import uri
 from cpreplicate.core.ledger import Member, MemberTable
 from cpreplicate.core.packs import are_valid
 from cpreplicate.core.path_columns import texts
-from cpreplicate.core.placement import OWN, PACKED, are_replica_paths
+from cpreplicate.core.placement import CHECKPOINT_NAME, OWN, PACKED, are_replica_paths
 from cpreplicate.errors import CpreplicateError, is_full
 from cpreplicate.protocol import json_files, parquet_files
 from cpreplicate.protocol.pending import PendingPut
@@ -316,9 +316,17 @@ def late_runs(dead: Iterable[Journal]) -> list[LateRun]:
         planned.setdefault(run_of(part.name), set()).update(uri.directories(part.paths))
     now = json_files.now()
     return [
-        LateRun(run, tuple(sorted(directories)[:_LATE_DIRECTORIES]), now)
+        LateRun(run, tuple(sorted(directories, key=_rank)[:_LATE_DIRECTORIES]), now)
         for run, directories in planned.items()
     ]
+
+
+def _rank(directory: str) -> tuple[bool, int, str]:
+    """Return the place of a directory among those of a run: `shared` and `packed`, then those of
+    checkpoints, the newest first. It deleted from the others, which may be many.
+    """
+    number = CHECKPOINT_NAME.fullmatch(directory)
+    return number is not None, -int(number[1]) if number else 0, directory
 
 
 def read_late(storage: Reading, replica: str) -> tuple[LateRun, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 DEFAULT_SECONDS = 6.6  # a local session to its first task and its end, measured on 2 cores
 _STANDALONE_SECONDS = 12.5  # a session of a standalone cluster, likewise
 _CONTAINER_SECONDS = 20.0  # one of YARN, which starts two containers first: docs/lab/executors.md
+_MOST = 3.0  # times the default
 
 
 def seconds(master: str) -> tuple[float, bool]:
@@ -31,7 +32,12 @@ def _default(master: str) -> float:
 
 
 def record(master: str, took: float) -> None:
-    """Record the startup time of a master, in seconds, unless the cache cannot be written."""
+    """Record the startup time of a master, in seconds, unless the cache cannot be written.
+
+    What is far longer than a start was a wait for free slots: `auto` would not ask for a session
+    again, and so never learn that there are some.
+    """
+    took = min(took, _MOST * _default(master))
     path = _path()
     new = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     with contextlib.suppress(OSError):

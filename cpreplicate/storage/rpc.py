@@ -107,11 +107,23 @@ def serve(
     The server listens at `bind`, if that differs from `host`. A client that has not shown the key
     within `handshake` seconds is disconnected.
     """
-    server = _Server(answers, bind or host, port, handshake)
+    server = _Server(answers, _bare(bind or host), port, handshake)
     try:
-        yield RpcAddress((host, server.port), server.key)
+        yield RpcAddress((_bare(host), server.port), server.key)
     finally:
         server.close()
+
+
+def _bare(host: str) -> str:
+    """Return a host without the brackets that Spark demands around an address of IPv6."""
+    return host.strip("[]")
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at a host: by IPv4, unless that has addresses of IPv6 only."""
+    found = {each[0] for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    family = socket.AF_INET if socket.AF_INET in found else socket.AF_INET6
+    return socket.create_server((host, port), family=family, backlog=MOST_UNKNOWN)
 
 
 class _Line:
@@ -167,8 +179,8 @@ class _Server:
     def __init__(self, answers: Answers, host: str, port: int, handshake: float) -> None:
         self.key = uuid.uuid4().bytes
         self._answers, self._handshake = answers, handshake
-        self._listener = socket.create_server((host, port), backlog=MOST_UNKNOWN)
-        self._address: tuple[str, int] = self._listener.getsockname()
+        self._listener = _listener(host, port)
+        self._address: tuple[str, int] = self._listener.getsockname()[:2]
         self.port = self._address[1]
         self._lock = threading.Lock()
         self._lines: dict[_Line, None] = {}

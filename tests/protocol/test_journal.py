@@ -13,7 +13,7 @@ from cpreplicate.operations.sync.request import SyncRequest
 from cpreplicate.operations.upkeep import sweep
 from cpreplicate.operations.verify.verify import ALL, verify
 from cpreplicate.protocol import journal, manifest
-from cpreplicate.protocol.journal import JournalRow, JournalWriter
+from cpreplicate.protocol.journal import Journal, JournalRow, JournalWriter
 from cpreplicate.runners import ExecutionOptions
 from cpreplicate.storage import Side
 from tests.support.faults import Faulty
@@ -207,3 +207,13 @@ def test_files_whose_deletes_were_put_off_stay_recorded_until_they_are_swept(tmp
         lambda _line: None,
     )
     assert not any((replica / path).exists() for path in orphans)
+
+
+def test_of_a_run_that_withdrew_many_points_the_directories_it_wrote_to_are_known():
+    run = "00000000000001-abcdefabcdef"
+    withdrawn = {f"chk-{number}/old" for number in range(70, 120)}
+    planned = {f"packed/{run}", "shared/new", "foreign/job/shared/new", "chk-120/new", *withdrawn}
+    [late] = journal.late_runs([Journal(f"copied-{run}-000000.parquet", frozenset(planned), {})])
+    assert late.packs == f"packed/{run}"
+    assert {"shared", "foreign/job/shared", "chk-120"} <= set(late.directories)
+    assert len(late.directories) == 20

@@ -56,6 +56,15 @@ def drained(client):
     return True
 
 
+@pytest.mark.parametrize(("host", "bare"), [("[::1]", "::1"), ("::1", "::1"), ("localhost", None)])
+def test_a_host_may_be_an_address_of_ipv6_in_the_brackets_that_spark_demands(host, bare):
+    with serve({"add": lambda *numbers: sum(numbers)}, host) as address:
+        assert address.socket[0] == (bare or host)
+        assert answer(address) == 3
+        with pytest.raises(OSError, match="in use"), serve({}, host, port=address.socket[1]):
+            pass
+
+
 @pytest.mark.parametrize("count", [1, MOST_UNKNOWN, 3 * MOST_UNKNOWN])
 def test_silent_clients_stop_nobody(count):
     with served() as address, connected(address, count):

@@ -38,7 +38,7 @@ from cpreplicate.runners.options import (
 )
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.ranges import Splitting, joining
-from cpreplicate.runners.spark import executors, failures, session
+from cpreplicate.runners.spark import executors, failures, own, session
 from cpreplicate.runners.spark.calls import CallReports, CallTask, Lost, dealt
 from cpreplicate.runners.spark.clocks import DriverClock
 from cpreplicate.runners.spark.engine import Engine, EngineWatch, masters, watching
@@ -62,6 +62,7 @@ from cpreplicate.runners.tasks import (
 )
 from cpreplicate.storage import Sides
 from cpreplicate.storage.rpc import Answers, RpcAddress, serve
+from cpreplicate.storage.transfer import around
 from cpreplicate.storage.waiting import cancellation
 from cpreplicate.storage.waiting.side_call import SideCall, in_thread
 from cpreplicate.storage.wrappers.limits import pace
@@ -121,7 +122,8 @@ class SparkRunner:
         self._working_early = threading.Lock()  # one run at a time does
         self._start_beside: SideCall[_Started] | None = None
         self._is_ready = False
-        self._is_closed = self._is_shown = self._is_starting_own = False
+        self._is_closed = self._is_shown = False
+        self._start_thread: int | None = None  # the one that starts a session
         self._numbers = itertools.count()
         self._groups: set[str] = set()
         self._is_cancelled = False
@@ -154,7 +156,7 @@ class SparkRunner:
             yield False
             return
         try:
-            is_own = self._start_beside is not None or session.existing() is None
+            is_own = self._start_beside is not None or own.existing() is None
             is_wanted = copies_in_driver(session.given(self._execution, COPIES_IN_DRIVER))
             yield is_own and not self._is_ready and is_wanted
         finally:
@@ -211,9 +213,13 @@ class SparkRunner:
         began = time.monotonic()
         with cancellation.cancellable(self._refuse_if_over):
             started = self._session()
-            with contextlib.suppress(*session.LOST):  # the tasks of the run meet the same
+            try:
                 self._collected(started, _Checked(_nothing, needs), [0], level)
                 startup_times.record(str(started.context.master), time.monotonic() - began)
+            except session.LOST as error:  # the tasks of the run meet the same
+                if self._is_cancelled:
+                    raise RunnerStopped from error
+                _refuse_cancelled(error)
         return started
 
     def _by_executors(
@@ -222,6 +228,8 @@ class SparkRunner:
         """Return the outcomes of actions that tasks of Spark execute."""
         if not len(actions):
             return []
+        if (appearing := around().appearing) is not None:
+            appearing()  # no task knows of it: they are other processes, also on this machine
         splitting = Splitting(started.slots, self._execution.batch_bytes or BATCH_BYTES)
         joined = partial(self._progress.add, _JOINED, files=1)
         with joining(actions, splitting, self._sides, done, joined) as files:
@@ -375,8 +383,8 @@ class SparkRunner:
         if self._started is not None:
             for group in list(self._groups):
                 _cancel(self._started.context, group)
-        elif self._is_starting_own:
-            in_thread(session.end_jvm, "cancel")  # nothing else ends a start of Spark
+        else:
+            in_thread(self._break_start_off, "cancel")  # nothing else ends a start of Spark
 
     @property
     def is_starting(self) -> bool:
@@ -422,7 +430,7 @@ class SparkRunner:
 
         An application that YARN or Kubernetes accepted would wait for its driver. So it is stopped
         when it has begun. If that takes too long, or `is_hasty`, the JVM is ended; and at once
-        where a standalone master notices it.
+        where a standalone master notices it. `spark-submit` ends its JVM with this process.
         """
         starting, self._start_beside = self._start_beside, None
         if starting is None:
@@ -434,8 +442,9 @@ class SparkRunner:
         self._is_closed = self._is_ready = False
 
     def _break_start_off(self) -> None:
-        if self._started is None:
-            session.end_jvm()
+        thread = self._start_thread
+        if self._started is None and thread is not None:
+            session.end_start(thread)
 
     def _stage(
         self,
@@ -542,7 +551,7 @@ class SparkRunner:
             self._starting.release()
 
     def _start_unless_cancelled(self) -> _Started:
-        self._is_starting_own = session.existing() is None
+        self._start_thread = threading.get_ident()
         try:
             with cancellation.cancellable(self._refuse_if_over):
                 return self._start()
@@ -553,7 +562,7 @@ class SparkRunner:
                 raise session.not_started(error, self._execution) from error
             raise
         finally:
-            self._is_starting_own = False
+            self._start_thread = None
 
     def _start(self) -> _Started:
         """Start the session, the server that executors report to, and the watch of the engine."""
@@ -611,6 +620,11 @@ def _refuse_final(error: Exception) -> None:
     """Raise for a job that ended by a mistake in this program, or because somebody cancelled it."""
     if failures.is_mistake(error):
         raise failures.mistake(error) from error
+    _refuse_cancelled(error)
+
+
+def _refuse_cancelled(error: Exception) -> None:
+    """Raise for a job that somebody cancelled."""
     if failures.is_cancelled(error):
         raise JobCancelled(failures.why_cancelled(error)) from error
 

@@ -6,6 +6,8 @@ Importing this module imports pyspark.
 from __future__ import annotations
 
 import contextlib
+import errno
+import math
 import os
 import re
 import shutil
@@ -48,15 +50,16 @@ from cpreplicate.runners.options import (
     tasks_of_executor,
     whole,
 )
-from cpreplicate.runners.spark import failures
+from cpreplicate.runners.spark import failures, own
 from cpreplicate.runners.spark.carried import Carrier, packed, unpacked
 from cpreplicate.runners.spark.engine import (
+    FIRST_SECONDS,
     LOCAL,
     masters,
     some_executors,
     wait_for_master,
 )
-from cpreplicate.runners.tasks import RunnerStopped
+from cpreplicate.runners.tasks import EngineLost, RunnerStopped
 from cpreplicate.storage.waiting import cancellation
 from cpreplicate.storage.waiting.side_call import in_thread
 
@@ -77,6 +80,7 @@ _ALWAYS_PRINTED = re.compile(
 )
 # Seconds without another executor after which the present ones are considered all.
 _SETTLED = 0.5
+_LOOK = 0.05  # seconds between two looks at a context that starts
 _PATIENCE = 10.0  # seconds to wait for the first executor
 _OF_A_JOB = (
     "spark.jobGroup.id",
@@ -152,28 +156,43 @@ class Session(NamedTuple):
 def session(
     execution: ExecutionOptions, pools: int = 0, is_lost: Callable[[], bool] = lambda: False
 ) -> Iterator[Session]:
-    """Provide a session: an existing one, which stays as it was, or a new one, which ends here.
+    """Provide a session: an existing one, which stays as it was, or one that runs of this process
+    start and share, which ends with the last of them.
 
     `pools` is the number of priority levels of jobs in a new one; `level-0` is the most important.
     `is_lost`: its executors do not answer.
     """
-    found = existing()
+    context, is_new = own.of_user(), False
     with contextlib.ExitStack() as resources:
-        directory = Path(
-            resources.enter_context(tempfile.TemporaryDirectory(prefix="cpreplicate-"))
-        )
-        context = found or resources.enter_context(
-            _new_context(execution, directory, pools, is_lost)
-        )
+        if context is None:
+            wanted = execution.spark_master(), execution.conf
+            start = partial(_equipped, execution, pools)
+            context, is_new = resources.enter_context(own.shared(wanted, start, is_lost))
         refuse_unrunnable(context.getConf().get)
-        archive = _shipped(directory)
-        if found is None:
-            context.addPyFile(str(archive))
+        if is_new:
             yield Session(context, None)
-        else:
-            carrier = Carrier(context, archive.read_bytes())
-            resources.callback(_close, carrier)
-            yield Session(context, carrier)
+            return
+        with _directory() as directory:
+            carrier = Carrier(context, _shipped(directory).read_bytes())
+        resources.callback(_close, carrier)
+        yield Session(context, carrier)
+
+
+@contextlib.contextmanager
+def _equipped(
+    execution: ExecutionOptions, pools: int, is_lost: Callable[[], bool]
+) -> Iterator[SparkContext]:
+    """Start a context whose executors have this package, and stop it at the end."""
+    with _directory() as directory, _new_context(execution, directory, pools, is_lost) as context:
+        refuse_unrunnable(context.getConf().get)
+        context.addPyFile(str(_shipped(directory)))
+        yield context
+
+
+@contextlib.contextmanager
+def _directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="cpreplicate-") as directory:
+        yield Path(directory)
 
 
 def _close(carrier: Carrier) -> None:
@@ -284,7 +303,7 @@ def _new_context(
         # otherwise the workers run whatever `python3` is
         os.environ["PYSPARK_PYTHON"] = _python(execution)
     with _explained(directory / "stderr") as stderr, _own_interrupt():
-        context = _started(conf, stderr)
+        context = _started(conf, stderr, execution.engine_timeout)
     startup_times.record(str(context.master), time.monotonic() - began)
     try:
         yield context
@@ -293,13 +312,14 @@ def _new_context(
 
 
 def _master(execution: ExecutionOptions) -> str:
-    """Return the master as far as it is known before the session; empty if others choose it."""
-    return execution.spark_master() or ("" if is_submitted() or existing() else DEFAULT_MASTER)
+    """Return the master as far as it is known before the session; empty if others choose it.
 
-
-def existing() -> SparkContext | None:
-    """Return the context that this process has already."""
-    return SparkContext._active_spark_context
+    That of an existing session counts, whatever was given.
+    """
+    found = own.existing()
+    if found is not None:
+        return str(found.master)
+    return execution.spark_master() or ("" if is_submitted() else DEFAULT_MASTER)
 
 
 def _python(execution: ExecutionOptions) -> str:
@@ -433,20 +453,53 @@ def _pools(directory: Path, pools: int) -> str:
     return file.as_uri()
 
 
-def _started(conf: SparkConf, stderr: Path) -> SparkContext:
+def _started(conf: SparkConf, stderr: Path, timeout: float | None) -> SparkContext:
     try:
         _launch(conf, stderr)
         cancellation.go_on()
-        context = SparkContext(conf=conf)
+        context = _made(conf, timeout)
     except BaseException as error:
         # before the JVM is stopped, because the message is there
         reason = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else None
-        _forget_jvm()  # a JVM may run without a session
+        if SparkContext._active_spark_context is None:  # else it is in the user's JVM
+            _forget_jvm()  # a JVM may run without a session
         if reason is None:
             raise
         raise RuntimeError(reason) from None
     _let_accumulators_end(context)
     return context
+
+
+def _made(conf: SparkConf, timeout: float | None) -> SparkContext:
+    """Return a new context, made by another thread: nothing ends its wait for a full cluster.
+
+    Raises `EngineLost` if YARN or Kubernetes do not begin the application in time, and
+    `RunnerStopped` if its start is given up. The thread is left behind then, in a JVM that ends.
+    """
+    master = str(conf.get("spark.master"))
+    seconds = timeout or FIRST_SECONDS if master.startswith(_MANAGERS) else math.inf
+    end = time.monotonic() + seconds
+    making = in_thread(partial(SparkContext, conf=conf), "spark-context")
+    try:
+        while not making.wait(_LOOK):
+            own.go_on()
+            if time.monotonic() >= end:
+                raise EngineLost(errno.ETIMEDOUT, _not_begun(seconds), master)
+    except BaseException:
+        process = _jvm_process()
+        _forget_jvm()
+        making.wait(0.0 if process is None else _STOP_LOST_SECONDS)
+        SparkContext._active_spark_context = None  # that which is not ready
+        raise
+    return making.result()
+
+
+def _not_begun(seconds: float) -> str:
+    return (
+        f"the cluster has not begun Spark's application within {seconds:.0f} s, which is as long as"
+        " --engine-timeout allows. Free room in its queue, or give a longer --engine-timeout. What"
+        " was copied is kept"
+    )
 
 
 def _launch(conf: SparkConf, stderr: Path) -> None:
@@ -461,8 +514,10 @@ def _launch(conf: SparkConf, stderr: Path) -> None:
         SparkContext._ensure_initialized(gateway=gateway)
 
 
-def end_jvm() -> None:
-    """End the JVM, so that a session ends that starts in another thread."""
+def end_start(thread: int) -> None:
+    """End the start of a session by another thread, if it is at one, with the JVM of that."""
+    if not own.give_up(thread):
+        return
     process = _jvm_process()
     if process is None:
         return
@@ -505,7 +560,7 @@ def _wait_for_executors(context: SparkContext) -> None:
         if (seen and now - since > _SETTLED) or now - began > _PATIENCE:
             return
         cancellation.go_on()
-        time.sleep(0.05)
+        time.sleep(_LOOK)
 
 
 @contextlib.contextmanager
@@ -594,7 +649,7 @@ def _explained(stderr: Path) -> Iterator[Path]:
     """Raise what the block raises as an error of the start, with what the JVM printed there."""
     try:
         yield stderr
-    except RunnerStopped:
+    except (RunnerStopped, EngineLost):
         raise
     except Exception as error:
         raise CpreplicateError(

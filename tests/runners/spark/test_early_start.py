@@ -11,10 +11,11 @@ from pyspark import SparkContext
 
 from cpreplicate.errors import UsageError
 from cpreplicate.runners import Copy, Delete, ExecutionOptions
-from cpreplicate.runners.spark import session
+from cpreplicate.runners.spark import own, session
+from cpreplicate.runners.spark import runner as spark_runner
 from cpreplicate.runners.spark.engine import wait_for_master
 from cpreplicate.runners.spark.runner import SparkRunner
-from cpreplicate.runners.tasks import EngineLost, RunnerStopped
+from cpreplicate.runners.tasks import EngineLost, JobCancelled, RunnerStopped
 from cpreplicate.storage import Sides
 from cpreplicate.storage.base import RANGE
 from tests.cli.running.test_services import CANCELS_SOON
@@ -22,7 +23,8 @@ from tests.support import jobs
 from tests.support.jobs import JOB, write_checkpoint
 from tests.support.killing import started
 from tests.support.ports import free_port
-from tests.support.waiting import wait_until
+from tests.support.standalone import StandaloneCluster
+from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -93,6 +95,94 @@ def test_a_cluster_that_does_not_answer_ends_the_run_and_what_was_copied_stays(
 def test_a_run_that_is_cancelled_while_the_cluster_starts_ends(copies, large):
     with runner() as spark, pytest.raises(RunnerStopped):
         spark.run([*copies, large], done=lambda _outcome: spark.cancel())
+
+
+class Awaits:
+    """What a context of Spark on a full YARN does: it is not made before the AM runs."""
+
+    _active_spark_context = _gateway = _jvm = None
+    begun, may_end = threading.Event(), threading.Event()
+
+    def __init__(self, conf):
+        Awaits.begun.set()
+        Awaits.may_end.wait()
+        raise ConnectionError(conf)
+
+
+@pytest.fixture
+def full_yarn(monkeypatch):
+    """Let the start of a session wait for YARN, until the test ends. Return when it has begun."""
+    Awaits.begun, Awaits.may_end = threading.Event(), threading.Event()
+    monkeypatch.setattr(session, "SparkContext", Awaits)
+    monkeypatch.setattr(session, "_launch", lambda *_: None)
+    yield Awaits.begun
+    Awaits.may_end.set()
+
+
+def on_yarn(timeout=None):
+    return SparkRunner(Sides(), ExecutionOptions(master="yarn", engine_timeout=timeout))
+
+
+@pytest.mark.usefixtures("full_yarn")
+def test_a_cluster_that_does_not_begin_the_application_in_time_ends_the_run(
+    copies, large, tmp_path
+):
+    with (
+        on_yarn(timeout=1.0) as spark,
+        pytest.raises(EngineLost, match="has not begun Spark's application within 1 s"),
+    ):
+        spark.run([*copies, large])
+    assert len(list((tmp_path / "b").iterdir())) == COUNT
+
+
+def test_a_start_that_waits_for_a_full_cluster_is_left_behind_once_nobody_needs_it(
+    copies, tmp_path, full_yarn, monkeypatch
+):
+    """As under `spark-submit`, where this process has no JVM that it could end."""
+    monkeypatch.setattr(spark_runner, "_START_SECONDS", 0.1)
+    with on_yarn() as spark:
+        assert {each.error for each in spark.run(copies)} == {None}
+        assert full_yarn.wait(PATIENCE)
+    assert len(list((tmp_path / "b").iterdir())) == COUNT
+    assert not Awaits.may_end.is_set()
+
+
+def test_a_run_that_is_cancelled_while_yarn_is_full_ends(copies, large, full_yarn):
+    def cancel():
+        assert full_yarn.wait(PATIENCE)
+        spark.cancel()
+
+    spark, thread = on_yarn(), threading.Thread(target=cancel)
+    thread.start()
+    with spark, pytest.raises(RunnerStopped):
+        spark.run([*copies, large])
+    thread.join(PATIENCE)
+
+
+def cancel_a_job():
+    """Cancel the jobs of this process in Spark, as its pages do, once there is one."""
+
+    def has_job():
+        context = own.existing()
+        return context is not None and bool(context.statusTracker().getActiveJobsIds())
+
+    wait_until(has_job, "a job of Spark")
+    SparkContext._active_spark_context.cancelAllJobs()
+
+
+@pytest.mark.rest
+def test_a_job_that_somebody_cancels_while_executors_are_awaited_is_not_started_again(
+    copies, large, tmp_path
+):
+    """The first job of a run is the one that waits for an executor."""
+    with StandaloneCluster(tmp_path, workers=0) as cluster:
+        spark = SparkRunner(Sides(), ExecutionOptions(master=cluster.master))
+        thread = threading.Thread(target=cancel_a_job)
+        thread.start()
+        with spark, pytest.raises(JobCancelled, match="was cancelled in Spark"):
+            spark.run([*copies, large])
+        thread.join(PATIENCE)
+    assert not Path(path_of(large.target)).exists()
 
 
 def test_the_driver_copies_nothing_where_that_is_not_wanted(copies, tmp_path):

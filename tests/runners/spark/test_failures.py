@@ -98,6 +98,25 @@ def test_a_mistake_in_the_program_is_reported_with_the_exception_of_the_worker()
     )
 
 
+def raised(line):
+    """The error of a job whose worker raised an exception with this last line."""
+    return Exception(str(MISTAKE).replace("TypeError: 'int' object is not iterable", line))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: can't start new thread",
+        "MemoryError",
+        "OSError: [Errno 28] No space left on device: '/var/spark/cpreplicate-1.zip'",
+    ],
+)
+def test_what_an_executor_lacks_is_no_mistake_in_the_program(line):
+    assert failures.is_mistake(raised("ValueError: of this program"))
+    assert not failures.is_mistake(raised(line))
+    assert failures.why_given_up(raised(line)).startswith(f"Spark gave up: {line}. An executor")
+
+
 @pytest.mark.parametrize("error", [BATCH_FAILED, LOST_TASK, ABORTED, GONE])
 def test_a_failure_of_files_or_machines_is_no_mistake_in_the_program(error):
     assert not failures.is_mistake(error)

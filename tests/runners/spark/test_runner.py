@@ -18,6 +18,7 @@ from cpreplicate.errors import LeaseHeld, UsageError
 from cpreplicate.runners import Copy, ExecutionOptions, JobCancelled, Outcome
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.storage import Side, Sides, checksum
+from cpreplicate.storage.transfer import appearing_after
 from cpreplicate.storage.waiting.cancellation import cancellable
 from cpreplicate.storage.wrappers.limits import new_limits
 from tests.support.ports import free_port
@@ -128,6 +129,26 @@ def test_what_ends_the_work_of_the_caller_ends_the_copies_of_executors(copies, t
         runner.run(copies)
     wait_until(lambda: not workers(), "the end of the workers")
     assert not [file for file in target.iterdir() if not file.name.startswith(".")]
+
+
+def test_nothing_appears_before_what_is_awaited_also_by_processes_of_this_machine(copies, tmp_path):
+    """They are not asked: they are other processes. So no task begins before."""
+    found = []
+
+    def awaited():
+        found.append((tmp_path / "target").exists())
+        if len(found) > 1:
+            raise OSError("no journal")
+
+    with (
+        SparkRunner(Sides(), ExecutionOptions(master="local[2]")) as runner,
+        appearing_after(awaited),
+    ):
+        assert {each.error for each in runner.run(copies[:3])} == {None}
+        with pytest.raises(OSError, match="no journal"):
+            runner.run(copies[3:])
+    assert found == [False, True]
+    assert len(list((tmp_path / "target").iterdir())) == 3
 
 
 def cancel_once(is_at_work):

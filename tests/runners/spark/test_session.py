@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +19,7 @@ from cpreplicate.runners.spark.executors import Differs
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.runners.spark.session import (
     fault_settings,
+    is_elsewhere,
     not_started,
     refuse_unrunnable,
     session,
@@ -51,6 +54,44 @@ def test_an_existing_session_is_used_and_stays(tmp_path):
         assert context.appName == "of the user"
     finally:
         context.stop()
+
+
+@pytest.mark.parametrize(
+    ("of_session", "given", "expected"),
+    [
+        ("spark://h:7077", "local[2]", True),
+        ("local[2]", "spark://h:7077", False),
+        (None, "yarn", True),
+    ],
+)
+def test_whether_executors_are_elsewhere_is_that_of_an_existing_session(
+    monkeypatch, of_session, given, expected
+):
+    context = None if of_session is None else SimpleNamespace(master=of_session)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+    assert is_elsewhere(ExecutionOptions(runner="spark", master=given)) is expected
+
+
+def test_runs_of_several_threads_share_one_session_that_ends_with_the_last_of_them(tmp_path):
+    """As threads of a program that call the API, and the jobs of a switch."""
+    for number in range(3):
+        (tmp_path / f"a{number}").write_bytes(b"12345")
+    together = threading.Barrier(3)
+
+    def run(number):
+        copy = Copy(f"file:{tmp_path}/a{number}", f"file:{tmp_path}/b{number}", 5)
+        with SparkRunner(Sides(), ExecutionOptions(master="local[2]")) as runner:
+            together.wait(PATIENCE)
+            [outcome] = runner.run([copy])
+            application = SparkContext._active_spark_context.applicationId
+            together.wait(PATIENCE)
+        return outcome.error, application
+
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(run, range(3)))
+    assert [error for error, _ in done] == [None] * 3
+    assert len({application for _, application in done}) == 1
+    assert SparkContext._active_spark_context is None
 
 
 @pytest.mark.rest

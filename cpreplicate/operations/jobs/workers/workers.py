@@ -220,9 +220,9 @@ class Workers:
             self._look(state, "look_now", self._own.look_now)
 
     def _look(self, state: JobState, asked: Asked, own: Callable[[JobState], None]) -> None:
-        seat = self._seat_of(state)
+        seat = self._seat_of(state) if state.job.key in self._states else None
         worker = None if seat is None else self._worker_for(state, seat)
-        if worker is None:
+        if worker is None:  # or what it learned would be of a job that nobody follows any more
             own(state)
             return
         try:

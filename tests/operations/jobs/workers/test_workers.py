@@ -18,6 +18,7 @@ from cpreplicate.operations.jobs.workers.messages import Begin
 from cpreplicate.operations.jobs.workers.process import start_command
 from cpreplicate.operations.jobs.workers.workers import Workers
 from cpreplicate.operations.sync.request import SyncRequest
+from cpreplicate.operations.sync.sync import sync
 from cpreplicate.runners import ExecutionOptions, WarmRunners
 from cpreplicate.storage import Sides
 from cpreplicate.storage.waiting.side_call import in_thread
@@ -45,6 +46,10 @@ while orders < 2:
     orders += sum(isinstance(message, Order) for message in channel.receive())
 os._exit(5)
 """
+
+
+def ignored(_line):
+    """Take a line for the operator."""
 
 
 def served(tmp_path, number):
@@ -131,6 +136,34 @@ def all_have(tmp_path, checkpoint):
 def write_next(tmp_path, checkpoint=2):
     for number in range(1, 1 + COUNT):
         write(tmp_path, number, checkpoint, NEXT)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_is_handed_out_for_a_former_job_is_in_the_replica_also_with_workers(
+    tmp_path, turning, count
+):
+    """Of a service that stands by, for a job that Flink has forgotten: the active one goes on."""
+    jobs = [served(tmp_path, number) for number in range(1, 1 + COUNT)]
+    for job in jobs:
+        sync(job.request, ignored)
+    service = turning(count=count)
+
+    def of_others():
+        found = service.service.restore_points()
+        return len(found) == COUNT and all(each.starting for each in found)
+
+    service.until(of_others, "the replicas of another service")
+    service.jobs.found = jobs[1:]
+    service.until(lambda: len(service.service.observations()) == COUNT - 1, "the end of a job")
+    write(tmp_path, 1, 2, NEXT)
+    sync(jobs[0].request, ignored)
+
+    def handed_out():
+        [point] = service.service.restore_points("job-1")
+        return point.starting.checkpoint.rpartition("/")[2]
+
+    wait_until(lambda: handed_out() == "chk-2", "a look at the replica")
+    assert not has(tmp_path, 1, 1)
 
 
 def test_a_worker_that_stands_still_is_replaced_and_holds_up_no_job(tmp_path, turning):

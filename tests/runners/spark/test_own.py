@@ -1,0 +1,161 @@
+"""Runs of one process that need a context of Spark at the same time, with stand-ins for it."""
+
+import contextlib
+import threading
+
+import pytest
+
+from cpreplicate.runners.spark import own
+from cpreplicate.runners.tasks import RunnerStopped
+from cpreplicate.storage.waiting.cancellation import cancellable
+from cpreplicate.storage.waiting.side_call import in_thread
+from tests.support.waiting import PATIENCE, wait_until
+
+CLUSTER, OTHER = ("spark://a:7077", ()), ("spark://b:7077", ())
+
+
+class Contexts:
+    """Starts and stops stand-ins, each a new number, and notes which ones are there."""
+
+    def __init__(self):
+        self.made, self.there, self.were_lost = 0, set(), []
+        self.begun, self.may_start = threading.Event(), threading.Event()
+        self.may_start.set()
+        self.failures = 0
+
+    @contextlib.contextmanager
+    def start(self, is_lost):
+        self.begun.set()
+        while not self.may_start.wait(0.01):
+            own.go_on()
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("no cluster")
+        self.made += 1
+        number = self.made
+        self.there.add(number)
+        try:
+            yield number
+        finally:
+            self.there.remove(number)
+            self.were_lost.append(is_lost())
+
+
+class Run:
+    """A run in a thread of its own, which uses a context until `end`."""
+
+    def __init__(self, contexts, wanted=CLUSTER, is_lost=False):
+        self.used, self.end = threading.Event(), threading.Event()
+        self.context, self.is_new, self.thread, self.is_cancelled = None, None, None, False
+        self.ended = in_thread(lambda: self._use(contexts, wanted, is_lost), "run")
+
+    def _use(self, contexts, wanted, is_lost):
+        self.thread = threading.get_ident()
+        with (
+            cancellable(self._check),
+            own.shared(wanted, contexts.start, lambda: is_lost) as (self.context, self.is_new),
+        ):
+            self.used.set()
+            assert self.end.wait(PATIENCE)
+            assert self.context in contexts.there
+
+    def _check(self):
+        if self.is_cancelled:
+            raise RunnerStopped
+
+    def has_begun(self):
+        assert self.used.wait(PATIENCE)
+        return self
+
+    def has_ended(self):
+        self.end.set()
+        assert self.ended.wait(PATIENCE)
+        self.ended.result()
+
+
+@pytest.fixture
+def contexts():
+    return Contexts()
+
+
+def test_runs_at_the_same_time_share_a_context_which_the_last_one_stops(contexts):
+    first, second = Run(contexts).has_begun(), Run(contexts).has_begun()
+    assert (first.context, first.is_new) == (1, True)
+    assert (second.context, second.is_new) == (1, False)
+    assert own.existing() is first.context
+    first.has_ended()
+    assert contexts.there == {1}
+    second.has_ended()
+    assert contexts.there == set()
+    assert own.existing() is None
+    third = Run(contexts).has_begun()
+    assert (third.context, third.is_new) == (2, True)
+    third.has_ended()
+
+
+def test_a_context_that_starts_is_waited_for_and_is_no_existing_one(contexts):
+    contexts.may_start.clear()
+    runs = [Run(contexts) for _ in range(3)]
+    assert contexts.begun.wait(PATIENCE)
+    assert own.existing() is None
+    contexts.may_start.set()
+    assert {run.has_begun().context for run in runs} == {1}
+    assert sum(run.is_new for run in runs) == 1
+    for run in runs:
+        run.has_ended()
+    assert contexts.made == 1
+
+
+def test_a_run_with_other_properties_waits_until_the_context_has_ended(contexts):
+    first = Run(contexts).has_begun()
+    second = Run(contexts, OTHER)
+    third = Run(contexts).has_begun()
+    first.has_ended()
+    assert not second.used.is_set()
+    third.has_ended()
+    assert (second.has_begun().context, second.is_new) == (2, True)
+    second.has_ended()
+
+
+def test_a_run_that_waits_for_the_context_of_another_one_can_be_cancelled(contexts):
+    first, second = Run(contexts).has_begun(), Run(contexts, OTHER)
+    second.is_cancelled = True
+    with pytest.raises(RunnerStopped):
+        second.has_ended()
+    first.has_ended()
+
+
+def test_where_a_start_fails_the_next_run_starts_a_context_of_its_own(contexts):
+    contexts.failures = 1
+    contexts.may_start.clear()
+    runs = [Run(contexts) for _ in range(2)]
+    contexts.may_start.set()
+    wait_until(lambda: any(run.used.is_set() for run in runs), "the second start")
+    good = next(run for run in runs if run.used.is_set())
+    bad = next(run for run in runs if run is not good)
+    with pytest.raises(RuntimeError, match="no cluster"):
+        bad.has_ended()
+    good.has_ended()
+    assert contexts.there == set()
+
+
+def test_only_the_thread_that_starts_a_context_gives_it_up(contexts):
+    contexts.may_start.clear()
+    first = Run(contexts)
+    assert contexts.begun.wait(PATIENCE)
+    second = Run(contexts)
+    wait_until(lambda: second.thread is not None, "the second run")
+    assert not own.give_up(second.thread)
+    assert own.give_up(first.thread)
+    with pytest.raises(RunnerStopped):
+        first.has_ended()
+    contexts.may_start.set()
+    assert second.has_begun().is_new  # it starts a context for itself
+    assert not own.give_up(second.thread)
+    second.has_ended()
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_context_whose_executors_do_not_answer_is_stopped_as_such(contexts, is_lost):
+    Run(contexts, is_lost=is_lost).has_begun().has_ended()
+    assert contexts.were_lost == [is_lost]
