@@ -80,7 +80,7 @@ main-tests: setup
 	$(PYTEST) $(NOT_NIGHTLY) --part main
 
 # Lint prints its lines between those of the tests: nobody waits for the tests to see them.
-test: setup maven promtool shells chromium kdc ## lint, and each promise once on its real server: ten minutes on two cores
+test: setup maven promtool shells chromium kdc ## lint, and each promise once on its real server: a quarter of an hour on two cores
 	@$(MAKE) --no-print-directory --jobs 2 lint main-tests
 
 test-rest: setup maven promtool shells chromium kdc ## what `make test` leaves out, but for the night: before an issue is called resolved

@@ -121,7 +121,7 @@ def recorded_verifications(replica: Replica) -> tuple[Verified, ...]:
     return tuple(each for each in found if each is not None) if found[0] is not None else ()
 
 
-def standing_failure(
+def lasting_failure(
     found: Sequence[Verified], name: str | None, completed: float | None
 ) -> Verified | None:
     """Return the recorded failure of a checkpoint, None if there is none that stands."""

@@ -11,8 +11,8 @@ from cpreplicate.storage.base import (
     Storage,
     Transient,
     Unreachable,
+    WriteSettings,
 )
-from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.sides import HDFS_CLIENTS, Side, Sides
 from cpreplicate.storage.statuses import FileStatus
 from cpreplicate.storage.transfer import (

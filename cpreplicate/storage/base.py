@@ -6,7 +6,7 @@ import errno
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, TypeAlias, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
 
 from cpreplicate.errors import Refused
 from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, Space, new_listing
@@ -27,6 +27,13 @@ def room_of(uri: str) -> str:
 
 Content: TypeAlias = Callable[[], Iterable[bytes]]
 """Yield the bytes of a file from the first, so that a put that failed can be tried again."""
+
+
+class WriteSettings(NamedTuple):
+    """Settings for files of HDFS. None is the default of the cluster; `block_size` is in bytes."""
+
+    replication: int | None = None
+    block_size: int | None = None
 
 
 class Streamed(io.BufferedReader):

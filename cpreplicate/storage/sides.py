@@ -19,10 +19,9 @@ from cpreplicate.storage import option_names
 from cpreplicate.storage.backends.local.local import LocalStorage
 from cpreplicate.storage.backends.objects.clients import PROTOCOLS, account_of, own_options
 from cpreplicate.storage.backends.objects.objects import ObjectStorage
-from cpreplicate.storage.base import Storage
+from cpreplicate.storage.base import Storage, WriteSettings
 from cpreplicate.storage.keytab import keytab_of
 from cpreplicate.storage.option_names import HDFS_SCHEMES, WEBHDFS_SCHEMES
-from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.waiting import deadlines
 from cpreplicate.storage.wrappers.limits import Limited, Limits
 

@@ -1,4 +1,7 @@
-"""In which form a command was asked to print, also where its arguments cannot be parsed."""
+"""In which form a command was asked to print, also where its arguments cannot be parsed.
+
+click calls no callback of an option where the others do not parse, not of an eager one either.
+"""
 
 from __future__ import annotations
 

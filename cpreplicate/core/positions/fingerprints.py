@@ -88,7 +88,7 @@ class Window(NamedTuple):
         return any(each.is_like(record) for each in self.records)
 
 
-class Sight(NamedTuple):
+class FoundRecords(NamedTuple):
     """What another Kafka holds of a partition.
 
     `same` is the record at the offset of the fingerprint, `newest` the last one of the partition,
@@ -162,24 +162,24 @@ def fingerprint_of(
     return Fingerprint(*place, position, record, None, len(earlier)) if is_from_begin else None
 
 
-def verdict(fingerprint: Fingerprint, sight: Sight) -> Verdict:
+def verdict(fingerprint: Fingerprint, seen: FoundRecords) -> Verdict:
     """Return whether what was read at another Kafka proves where the record is there.
 
     Never is another record taken for it, as long as no two different runs of records have the same
     times and content and follow the same record.
     """
-    record, same = fingerprint.record, sight.same
-    places = list(_places(fingerprint, sight.window))
+    record, same = fingerprint.record, seen.same
+    places = list(_places(fingerprint, seen.window))
     at_same = [each for each in places if each.offset == record.offset]
     if at_same:
-        return _at_same(fingerprint, sight.window)
+        return _at_same(fingerprint, seen.window)
     is_other = same is not None and not same.has_content_of(record)
-    if len(places) == 1 and sight.window.is_whole:
+    if len(places) == 1 and seen.window.is_whole:
         position = places[0].offset + (0 if fingerprint.is_next else 1)
         return Verdict("translated", position, is_other=True)
     if len(places) > 1:
         return Verdict("unproven", None, is_other, _of_several(len(places)))
-    return _not_found(fingerprint, sight, is_other)
+    return _not_found(fingerprint, seen, is_other)
 
 
 def _at_same(fingerprint: Fingerprint, window: Window) -> Verdict:
@@ -238,20 +238,20 @@ def _runs(record: Seen, window: Window) -> Iterator[tuple[Seen | None, list[Seen
         yield former, run
 
 
-def _not_found(fingerprint: Fingerprint, sight: Sight, is_other: bool) -> Verdict:
-    record, newest = fingerprint.record, sight.newest
+def _not_found(fingerprint: Fingerprint, seen: FoundRecords, is_other: bool) -> Verdict:
+    record, newest = fingerprint.record, seen.newest
     if newest is None:
         return Verdict("behind", None, is_other, "no record is there")
-    if sight.window.holds(record):
-        return Verdict("unproven", None, is_other, _of_twins(fingerprint, sight.window))
+    if seen.window.holds(record):
+        return Verdict("unproven", None, is_other, _of_twins(fingerprint, seen.window))
     if newest.is_of_broker:
-        return Verdict("unproven", None, is_other, _of_broker(fingerprint, sight))
+        return Verdict("unproven", None, is_other, _of_broker(fingerprint, seen))
     if newest.time < record.time:
         late = (record.time - newest.time) / 1000
         reason = f"the newest record there is {late:g} s older"
         return Verdict("behind", None, is_other, reason, late)
-    if not sight.window.is_whole:
-        count = len(sight.window.records)
+    if not seen.window.is_whole:
+        count = len(seen.window.records)
         return Verdict(
             "unproven", None, is_other, f"it is not among the {count} records since its time"
         )
@@ -274,13 +274,13 @@ def _of_twins(fingerprint: Fingerprint, window: Window) -> str:
     return "a record like it is there, but not behind the same record"
 
 
-def _of_broker(fingerprint: Fingerprint, sight: Sight) -> str:
+def _of_broker(fingerprint: Fingerprint, seen: FoundRecords) -> str:
     """Return why times of the broker prove nothing, and where the same content is."""
     times = "times there are those at which its broker wrote the records (LogAppendTime)"
-    record, same = fingerprint.record, sight.same
+    record, same = fingerprint.record, seen.same
     if same is not None and same.digest == record.digest:
         return f"{times}; the record at the same offset has the same content"
-    found = [each.offset for each in sight.window.records if each.digest == record.digest]
+    found = [each.offset for each in seen.window.records if each.digest == record.digest]
     if len(found) == 1:
         return f"{times}; the record at {found[0]} has the same content"
     return f"{times}; {len(found) or 'no'} records near this offset have the same content"

@@ -52,7 +52,7 @@ from cpreplicate.runners import NeedsSpark, RunnerStopped, WarmRunners
 from cpreplicate.storage import Transient
 from cpreplicate.storage.waiting.admission import admitted
 from cpreplicate.storage.waiting.cancellation import cancellable
-from cpreplicate.storage.waiting.side_call import in_thread
+from cpreplicate.storage.waiting.side_call import Executor, in_thread
 
 _MOST_LOOK = 2.0  # seconds for which who asks waits for a look at a replica
 
@@ -108,7 +108,7 @@ class Attempts:
     deleted. `lock` guards the observations, and `total`: the time of all jobs. `show` is called
     with each sync. `notify` gets everything else, and `policy` decides what failures mean.
     `changed` is called with a state that changes in the midst of a try. `make` makes syncs that are
-    small, None if this process does.
+    small, None if this process does. `looks` makes looks at replicas, beside their caller.
     """
 
     runners: WarmRunners
@@ -121,6 +121,7 @@ class Attempts:
     clock: Clock
     changed: Callable[[JobState], object] = lambda _state: None
     make: Make | None = None
+    looks: Executor = in_thread
     total: Observation = field(default_factory=lambda: Observation("all jobs"))
 
     def attempt(self, state: JobState, level: int) -> Ending:
@@ -181,7 +182,7 @@ class Attempts:
                 if not state.is_of_others:
                     return
                 ask = partial(self._look_at_replica, state, state.job)
-                look = state.look = in_thread(ask, "look")
+                look = state.look = self.looks(ask, "look")
         look.wait(_MOST_LOOK)
 
     def glance(self, state: JobState) -> None:

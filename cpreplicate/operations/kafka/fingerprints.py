@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from cpreplicate.core.positions.fingerprints import (
     Fingerprint,
+    FoundRecords,
     Seen,
-    Sight,
     Verdict,
     Window,
     fingerprint_of,
@@ -196,7 +196,7 @@ class _Looking:
         for place, window in windows.items():
             if place in newest:
                 each = self.wanted[place]
-                found[each] = verdict(each, Sight(same.get(place), newest[place], window))
+                found[each] = verdict(each, FoundRecords(same.get(place), newest[place], window))
         dated = {
             place: last
             for place, last in newest.items()
@@ -248,7 +248,7 @@ class _Looking:
                 is_whole = len(records) < most or not self._is_near_end(place, records)
                 is_from_begin = spans[place].first == self.ranges[place].begin
                 window = done[place] = Window(records, is_from_begin, is_whole)
-                known = verdict(self.wanted[place], Sight(same.get(place), None, window))
+                known = verdict(self.wanted[place], FoundRecords(same.get(place), None, window))
                 if is_whole or known.kind == "proven":
                     left.discard(place)
         return done
@@ -277,7 +277,7 @@ class _Looking:
             spans[place] = Span(max(begin, middle - _BESIDE), min(end, middle + _BESIDE))
         for place, records in _read(self.kafka, spans, self.until).items():
             each, window = self.wanted[place], Window(records)
-            near = verdict(each, Sight(same.get(place), dated[place], window))
+            near = verdict(each, FoundRecords(same.get(place), dated[place], window))
             if near.kind == "unproven":
                 found[each] = near
         return found

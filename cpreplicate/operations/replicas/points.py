@@ -34,8 +34,8 @@ from cpreplicate.protocol.retention_record import shown_retention
 from cpreplicate.protocol.verification_record import NAME as VERIFIED
 from cpreplicate.protocol.verification_record import (
     Verified,
+    lasting_failure,
     recorded_verifications,
-    standing_failure,
 )
 from cpreplicate.runners import Each, InlineRunner
 from cpreplicate.storage import FileStatus, Side, Sides
@@ -266,7 +266,7 @@ def _point(
 
     A verification that it passed counts only if it is about its `_metadata`.
     """
-    verified = standing_failure(verifications, found.name, record.completed)
+    verified = lasting_failure(verifications, found.name, record.completed)
     if verified is None:
         about = found.name, record.completed, record.digests
         verified = next((each for each in verifications[:1] if each.is_of(*about)), None)

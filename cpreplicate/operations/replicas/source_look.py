@@ -7,9 +7,9 @@ clock alone. The source may be lost: who needs an answer now gives a deadline.
 from __future__ import annotations
 
 import errno
-import threading
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from cpreplicate.core import uri
@@ -24,6 +24,7 @@ from cpreplicate.protocol.replica_name import is_savepoint_name
 from cpreplicate.protocol.source import find, read_metadata
 from cpreplicate.storage import Side
 from cpreplicate.storage.base import NoAnswer, Transient
+from cpreplicate.storage.waiting.side_call import in_thread
 
 _A_CALL = 5.0  # seconds for a call to a source that may be lost
 _DEADLINE = 10.0  # seconds for all of them, also where the kernel waits for a mount
@@ -154,22 +155,10 @@ def ask(
 
     A directory on a mount whose server is gone holds a call up for ever: it is left behind.
     """
-    answers: list[SourceLook | Exception] = []
-
-    def look() -> None:
-        try:
-            answers.append(look_at(source, impatient(side), allow_older, marker))
-        except Exception as error:  # noqa: BLE001  # it is raised below
-            answers.append(error)
-
-    thread = threading.Thread(target=look, name="source", daemon=True)
-    thread.start()
-    thread.join(_DEADLINE)
-    if not answers:
+    asking = in_thread(partial(look_at, source, impatient(side), allow_older, marker), "source")
+    if not asking.wait(_DEADLINE):
         raise NoAnswer(errno.ETIMEDOUT, f"it has not answered for {_DEADLINE:g} s", source)
-    if isinstance(answers[0], Exception):
-        raise answers[0]
-    return answers[0]
+    return asking.result()
 
 
 class SourceSeen(NamedTuple):

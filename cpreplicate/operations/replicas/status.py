@@ -52,7 +52,7 @@ from cpreplicate.protocol.replica import Replica
 from cpreplicate.protocol.replica_state import links_among
 from cpreplicate.protocol.retention_record import shown_retention
 from cpreplicate.protocol.source import find
-from cpreplicate.protocol.verification_record import NAME, recorded_verifications, standing_failure
+from cpreplicate.protocol.verification_record import NAME, lasting_failure, recorded_verifications
 from cpreplicate.runners import Each, InlineRunner, Waits
 from cpreplicate.storage import FileStatus, Sides
 from cpreplicate.storage.base import Transient
@@ -343,7 +343,7 @@ def _with_replica(
     verifications = recorded_verifications(replica) if NAME in own else ()
     promoted = newest if sealed is None or newest is None else sealed[0]
     record = found.records.get(promoted or "")
-    failure = standing_failure(verifications, promoted, record and record.completed)
+    failure = lasting_failure(verifications, promoted, record and record.completed)
     verified = failure or next(iter(verifications), None)
     held = _NONE if newest is None else _held(replica, own, newest, found.records[newest])
     observed.replica_newest = held.newest

@@ -35,9 +35,9 @@ from cpreplicate.protocol.replica_state import State
 from cpreplicate.protocol.seal import Seal
 from cpreplicate.protocol.verification_record import (
     Verified,
+    lasting_failure,
     record_verification,
     recorded_verifications,
-    standing_failure,
 )
 from cpreplicate.runners import ExecutionOptions, Runner
 from cpreplicate.storage import Side, Transient
@@ -439,7 +439,7 @@ def record(verification: Verification, content: Sample, side: Side, notify: Noti
         bool(verification.corrupt or verification.uncompared),
     )
     record_verification(replica, verified, census.take(replica).names)
-    stays = standing_failure(recorded_verifications(replica), name, verification.completed)
+    stays = lasting_failure(recorded_verifications(replica), name, verification.completed)
     if stays is not None and verification.restorable:
         notify(
             f"the recorded damage of {name} stays recorded: the verification that found it, at"

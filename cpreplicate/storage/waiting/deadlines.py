@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -22,6 +21,7 @@ from cpreplicate.errors import UsageError
 from cpreplicate.storage.base import NoAnswer
 from cpreplicate.storage.waiting import workers
 from cpreplicate.storage.waiting.bounds import answered, limit
+from cpreplicate.storage.waiting.side_call import in_thread
 from cpreplicate.storage.waiting.workers import Assignment, Call, LeftBehind
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ class Deadline:
             return
         # in a thread of its own: it may ask for the addresses of a host
         with contextlib.suppress(RuntimeError):  # there are too many threads
-            threading.Thread(target=self._breaks_off, name="break", daemon=True).start()
+            in_thread(self._breaks_off, "break")
 
     def _begin_asking(self, assignment: Assignment) -> None:
         """Let an assignment ask a silent server, unless another one does."""

@@ -1118,8 +1118,7 @@ def test_first_copies_hold_up_no_job_that_was_copied_before(tmp_path, monkeypatc
     found = [served(tmp_path, number) for number in (2, 3, 4, 1)]
     try:
         with running(Jobs(*found), slots=2) as service:
-            wait_until(lambda: replica_ids(service).get("job-1") == 2)
-            wait_until(first_copies)
+            wait_until(lambda: replica_ids(service).get("job-1") == 2 and first_copies())
             assert len(first_copies()) == 1
             release.set()
             wait_until(lambda: set(replica_ids(service).values()) == {1, 2})

@@ -19,8 +19,7 @@ from cpreplicate.storage.backends.rename_commit import (
     blaming,
     temporary_name,
 )
-from cpreplicate.storage.base import Content, NoAnswer, Transient, refuse_unusable
-from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.base import Content, NoAnswer, Transient, WriteSettings, refuse_unusable
 from cpreplicate.storage.statuses import Attributes, DeletePolicy, Space
 from cpreplicate.storage.waiting import workers
 
@@ -278,6 +277,11 @@ class Written(NamedTuple):
         block = None if self.block_size is None else f"blocks of {self.block_size} bytes"
         factor = None if self.replication is None else f"replication {self.replication}"
         return ", ".join(filter(None, (f"permission {self.permission:04o}", factor, block)))
+
+
+def uses_kerberos(options: Mapping[str, str]) -> bool:
+    """Return whether Hadoop's configuration demands Kerberos."""
+    return options.get("hadoop.security.authentication") == "kerberos"
 
 
 def written_as(write: WriteSettings, options: Mapping[str, str]) -> Written:

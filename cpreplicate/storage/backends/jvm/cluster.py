@@ -16,9 +16,8 @@ from cpreplicate.storage.backends.jvm.client import Jvm
 from cpreplicate.storage.backends.jvm.errors import is_of_kerberos, thrown
 from cpreplicate.storage.backends.jvm.login import Login, log_in_again_if_needed
 from cpreplicate.storage.backends.jvm.statuses import JavaStatus, statuses
-from cpreplicate.storage.base import Transient
+from cpreplicate.storage.base import Transient, WriteSettings
 from cpreplicate.storage.keytab import Keytab
-from cpreplicate.storage.settings import WriteSettings
 
 _FS = "org.apache.hadoop.fs"
 _WRITABLE = "org.apache.hadoop.io.Writable"

@@ -25,9 +25,15 @@ from cpreplicate.storage.backends.jvm import launcher as jvm_launcher
 from cpreplicate.storage.backends.jvm.client import Exchange, Jvm
 from cpreplicate.storage.backends.jvm.cluster import Cluster, reached
 from cpreplicate.storage.backends.jvm.errors import raised_for
-from cpreplicate.storage.base import Content, NoAnswer, NotAuthenticated, Transient, refuse_unusable
+from cpreplicate.storage.base import (
+    Content,
+    NoAnswer,
+    NotAuthenticated,
+    Transient,
+    WriteSettings,
+    refuse_unusable,
+)
 from cpreplicate.storage.keytab import Keytab
-from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.statuses import Attributes, FileStatus, Space
 from cpreplicate.storage.streams.positioned import PositionedReader
 from cpreplicate.storage.waiting.bounds import answered, limit

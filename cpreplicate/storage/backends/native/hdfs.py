@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 from cpreplicate.core import uri as uris
 from cpreplicate.core.sizes import counted
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage, Usage, path_of, written_as
+from cpreplicate.storage.backends.hdfs.common import (
+    HdfsClientStorage,
+    Usage,
+    path_of,
+    uses_kerberos,
+    written_as,
+)
 from cpreplicate.storage.backends.hdfs.damage import Arrivals
 from cpreplicate.storage.backends.native.connections import break_connections
 from cpreplicate.storage.backends.native.errors import ErrorsAt, NativeErrors
@@ -27,10 +33,10 @@ from cpreplicate.storage.base import (
     Content,
     NoAnswer,
     Streamed,
+    WriteSettings,
     refuse_unusable,
 )
 from cpreplicate.storage.keytab import Keytab
-from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.statuses import Attributes, FileStatus, Listing, new_listing
 from cpreplicate.storage.streams.positioned import PositionedReader
 from cpreplicate.storage.waiting.closing import close_promptly
@@ -374,7 +380,7 @@ def _client(filesystem: str, options: Mapping[str, str], keytab: Keytab | None) 
         os.environ["HADOOP_USER_NAME"] = options["hadoop.user.name"]
     try:
         return Client(
-            named_as_in_tokens(filesystem) if _is_secure(options) else filesystem,
+            named_as_in_tokens(filesystem) if uses_kerberos(options) else filesystem,
             _PATIENCE | dict(options),
             config_dir=_NO_CONFIGURATION,
             kerberos_principal=None if keytab is None else keytab.principal,
@@ -400,10 +406,6 @@ def _with_fallback(
     prefix = f"fs.viewfs.mounttable.{filesystem.partition('://')[2]}.link"
     target = options[f"{prefix}.{mounts[0]}"].rstrip("/")
     return {**options, f"{prefix}Fallback": f"{target}/{_NOWHERE}"}
-
-
-def _is_secure(options: Mapping[str, str]) -> bool:
-    return options.get("hadoop.security.authentication") == "kerberos"
 
 
 def _status(uri: str, status: Any) -> FileStatus:

@@ -19,13 +19,25 @@ import urllib3
 
 from cpreplicate.core import uri as uris
 from cpreplicate.errors import UsageError
-from cpreplicate.storage.backends.hdfs.common import HdfsClientStorage, Usage, path_of, written_as
+from cpreplicate.storage.backends.hdfs.common import (
+    HdfsClientStorage,
+    Usage,
+    path_of,
+    uses_kerberos,
+    written_as,
+)
 from cpreplicate.storage.backends.hdfs.damage import Arrivals, node_of
 from cpreplicate.storage.backends.hdfs.errors import Unread, translated
 from cpreplicate.storage.backends.hdfs.kerberos_errors import raised_for_kerberos
 from cpreplicate.storage.backends.web.spnego import Exchange, Spnego
-from cpreplicate.storage.base import CHUNK, Content, NoAnswer, NotAuthenticated, Transient
-from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.base import (
+    CHUNK,
+    Content,
+    NoAnswer,
+    NotAuthenticated,
+    Transient,
+    WriteSettings,
+)
 from cpreplicate.storage.statuses import Attributes, FileStatus
 from cpreplicate.storage.streams.positioned import PositionedReader
 from cpreplicate.storage.waiting.bounds import answered, limit
@@ -223,7 +235,7 @@ class _Client:
         self._identity = _identity(filesystem, options)
         self._session = _session(options)
         self._has_credentials = "token" in options or "password" in options
-        by_ticket = _uses_kerberos(options) and not self._has_credentials
+        by_ticket = uses_kerberos(options) and not self._has_credentials
         self._spnego = Spnego(filesystem) if by_ticket else None
 
     def call(
@@ -372,7 +384,7 @@ def _identity(filesystem: str, options: Mapping[str, str]) -> dict[str, str]:
         return {"delegation": options["token"]}
     identity = {"doas": options["proxy_to"]} if "proxy_to" in options else {}
     user = options.get("user", options.get("hadoop.user.name"))
-    if user is not None and "password" not in options and not _uses_kerberos(options):
+    if user is not None and "password" not in options and not uses_kerberos(options):
         identity["user.name"] = user
     return identity
 
@@ -382,7 +394,7 @@ def _refuse_contradictions(filesystem: str, options: Mapping[str, str]) -> None:
         raise UsageError(
             f"{filesystem}: a delegation token names its user; remove the options user and proxy_to"
         )
-    if "user" in options and _uses_kerberos(options):
+    if "user" in options and uses_kerberos(options):
         raise UsageError(
             f"{filesystem}: Kerberos takes the user from the ticket; remove the option user"
         )
@@ -396,10 +408,6 @@ def _session(options: Mapping[str, str]) -> requests.Session:
     if "password" in options:
         session.auth = (options["user"], options["password"])
     return session
-
-
-def _uses_kerberos(options: Mapping[str, str]) -> bool:
-    return options.get("hadoop.security.authentication") == "kerberos"
 
 
 def _status(uri: str, status: Mapping[str, Any]) -> FileStatus:

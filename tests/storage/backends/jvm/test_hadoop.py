@@ -17,8 +17,7 @@ from cpreplicate.errors import UsageError
 from cpreplicate.storage.backends.jvm import client as jvm_client
 from cpreplicate.storage.backends.jvm import launcher as jvm_launcher
 from cpreplicate.storage.backends.jvm.hadoop import HadoopStorage
-from cpreplicate.storage.base import Transient
-from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.base import Transient, WriteSettings
 from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("hdfs")
@@ -124,7 +123,7 @@ def refusal_in_a_new_process(**environment: str) -> str:
     code = """
         from cpreplicate.errors import UsageError
         from cpreplicate.storage.backends.jvm.hadoop import HadoopStorage
-        from cpreplicate.storage.settings import WriteSettings
+        from cpreplicate.storage.base import WriteSettings
         try:
             HadoopStorage("hdfs://localhost:1", {}, WriteSettings())
         except UsageError as error:

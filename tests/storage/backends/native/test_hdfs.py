@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from cpreplicate.storage.backends.native.hdfs import HdfsStorage
-from cpreplicate.storage.settings import WriteSettings
+from cpreplicate.storage.base import WriteSettings
 from cpreplicate.storage.waiting.closing import close_promptly
 from tests.support import parts
 from tests.support.hdfs import HdfsCluster

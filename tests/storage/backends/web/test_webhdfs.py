@@ -20,9 +20,8 @@ import pytest
 from cpreplicate.errors import UsageError
 from cpreplicate.storage import Side
 from cpreplicate.storage.backends.web.webhdfs import WebHdfsStorage
-from cpreplicate.storage.base import NoAnswer, NotAuthenticated, Transient
+from cpreplicate.storage.base import NoAnswer, NotAuthenticated, Transient, WriteSettings
 from cpreplicate.storage.option_names import NAMES
-from cpreplicate.storage.settings import WriteSettings
 from cpreplicate.storage.wrappers.retry import Pauses, Retrying
 from tests.support import hostile
 from tests.support.certificates import self_signed
