@@ -109,3 +109,48 @@ def test_spark_submit_ends_with_the_code_of_the_command_in_client_mode_only(
     (tmp_path / "dcA" / JOB).mkdir(parents=True)
     done = submitted(words, tmp_path, "--deploy-mode", mode)
     assert done.returncode == code, done.stdout + done.stderr
+
+
+OCCUPIES = """
+import sys
+from pyspark import SparkConf, SparkContext
+
+conf = SparkConf().setMaster("yarn").setAll([each.split("=", 1) for each in sys.argv[1:]])
+context = SparkContext(conf=conf)
+print("ready", flush=True)
+sys.stdin.read()
+context.stop()
+"""
+
+
+@pytest.fixture
+def full(words):
+    """Let another application have all memory of the cluster."""
+    others = [word for word in words if word != "--conf"]
+    settings = ["spark.yarn.am.memory=3400m", "spark.ui.enabled=false"]
+    with subprocess.Popen(
+        [sys.executable, "-c", OCCUPIES, *others, *settings],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield
+        finally:
+            process.kill()
+
+
+@pytest.mark.usefixtures("full")
+def test_a_full_queue_ends_a_sync_in_time_and_not_one_that_the_driver_ends_alone(words, tmp_path):
+    write_checkpoint(tmp_path / "dcA", 1, FILES)
+    in_time = ["--conf", "spark.cpreplicate.driverCopies=false"]
+    places = (tmp_path / "dcA" / JOB, tmp_path / "dcB")
+    options = ("--runner", "spark", "--master", "yarn", *words)
+    with started("sync", *places, *options, *in_time, "--engine-timeout", "5s") as sync:
+        assert sync.ended() == 7, sync.messages()
+        assert "has not begun Spark's application within 5 s" in sync.messages()
+    early = ["--conf", "spark.cpreplicate.driverCopies=true"]
+    done = submitted([*words, *early], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert checker.faults(tmp_path / "dcB" / JOB) == []

@@ -16,7 +16,7 @@ _BUSY = 5  # so many pauses pass while jobs are tried: then a collection holds t
 _SHARE = 0.005  # of the time, that collections take at most
 
 
-class Memory:
+class Collector:
     """Collects what is unreachable, and returns to the system what nobody uses."""
 
     def __init__(self, clock: Clock) -> None:

@@ -22,7 +22,7 @@ from cpreplicate.operations.jobs.attempt import Attempts, Make, Show, Tries
 from cpreplicate.operations.jobs.coverage import Coverage, Discovered
 from cpreplicate.operations.jobs.inquiries import Inquiries
 from cpreplicate.operations.jobs.job import Discovery, Job, JobKey, by_key, levels_of
-from cpreplicate.operations.jobs.memory import Memory
+from cpreplicate.operations.jobs.memory import Collector
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.policy import KeepTrying, Policy
 from cpreplicate.operations.jobs.repeated_lines import RepeatedLines
@@ -121,7 +121,7 @@ class Service:
         self._discover_at = 0.0
         self._discovered = clock.now()
         self._glances = Inquiries(0.0, clock, glances)
-        self._memory = Memory(clock)
+        self._collector = Collector(clock)
         self._wake = threading.Event()
         self._beat = clock.monotonic()
 
@@ -293,7 +293,7 @@ class Service:
             while not self._is_stopping and self._final is None:
                 self._wake.wait(self.turn())
                 each_turn()
-                self._memory.tidy(is_resting=not self._running)
+                self._collector.tidy(is_resting=not self._running)
         except KeyboardInterrupt:
             patience = 0.0
             raise

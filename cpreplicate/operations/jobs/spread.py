@@ -65,7 +65,7 @@ class Seen(NamedTuple):
     inside: tuple[tuple[str, int], ...] = ()
 
 
-class Order(NamedTuple):
+class SyncOrder(NamedTuple):
     """A sync that an executor makes. Its request is without sides.
 
     `seen` is the directory in which a replica on `file:` is, as the driver sees it.
@@ -89,8 +89,8 @@ class SpreadRunner(Runner, Protocol):
 
     def spread(
         self,
-        function: Callable[[Order, bool], Made],
-        items: Sequence[Order],
+        function: Callable[[SyncOrder, bool], Made],
+        items: Sequence[SyncOrder],
         done: Callable[[int, Made], None],
         failed: Callable[[int, Exception], None],
         places: Sequence[str] = (),
@@ -150,8 +150,8 @@ def make_all(
     runner.spread(_Maker(sides, streams), orders, done, failed, places, level, expected)
 
 
-def _order(label: str, request: SyncRequest, seen: Seen | None) -> Order:
-    return Order(label, replace(request, sides=Sides(), execution=ExecutionOptions()), seen)
+def _order(label: str, request: SyncRequest, seen: Seen | None) -> SyncOrder:
+    return SyncOrder(label, replace(request, sides=Sides(), execution=ExecutionOptions()), seen)
 
 
 def _present(target_root: str) -> Seen | None:
@@ -199,7 +199,7 @@ class _Maker:
     def __init__(self, sides: Sides, streams: int | None) -> None:
         self._sides, self._execution = sides, ExecutionOptions(streams=streams)
 
-    def __call__(self, order: Order, is_again: bool) -> Made:
+    def __call__(self, order: SyncOrder, is_again: bool) -> Made:
         begin_job(order.label)
         wait = max(order.request.lock_wait, _LOCK_WAIT_AGAIN if is_again else 0.0)
         request = replace(order.request, sides=self._sides, lock_wait=wait)
@@ -216,7 +216,7 @@ class _Maker:
         return Made(replace(report, runner=by), None, tuple(lines))
 
 
-def _refuse_unshared(order: Order) -> None:
+def _refuse_unshared(order: SyncOrder) -> None:
     """Raise `TargetGone` if this host has another directory where the driver has TARGET_ROOT."""
     if order.seen is None:
         return

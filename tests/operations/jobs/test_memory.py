@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from cpreplicate.operations.jobs.memory import Memory
+from cpreplicate.operations.jobs.memory import Collector
 from tests.support.stepping import ManualClock
 
 
@@ -29,7 +29,7 @@ def test_cycles_are_collected_when_a_service_rests_and_later_if_it_never_does(
     uncollected, is_resting, seconds
 ):
     clock = ManualClock()
-    memory = Memory(clock)
+    memory = Collector(clock)
     clock.pass_(seconds - 1)
     memory.tidy(is_resting)
     assert uncollected() is not None
@@ -40,7 +40,7 @@ def test_cycles_are_collected_when_a_service_rests_and_later_if_it_never_does(
 
 def test_collections_that_take_long_are_rare(uncollected, monkeypatch):
     clock = ManualClock()
-    memory = Memory(clock)
+    memory = Collector(clock)
     collect = gc.collect
 
     def collect_for_long():

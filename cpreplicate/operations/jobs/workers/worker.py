@@ -20,7 +20,7 @@ from cpreplicate.core.log_context import begin_job, log_context
 from cpreplicate.errors import described
 from cpreplicate.operations.jobs.attempt import Attempts, Replicated
 from cpreplicate.operations.jobs.job import JobKey
-from cpreplicate.operations.jobs.memory import Memory
+from cpreplicate.operations.jobs.memory import Collector
 from cpreplicate.operations.jobs.observation import Observation
 from cpreplicate.operations.jobs.policy import KeepTrying
 from cpreplicate.operations.jobs.schedule import Ending
@@ -121,7 +121,7 @@ class _Worker:
             MACHINE,
             self._changed,
         )
-        self._memory = Memory(MACHINE)
+        self._collector = Collector(MACHINE)
         self._begin_call = in_pool(ThreadPoolExecutor(_MOST_THREADS, "job"))
         in_thread(self._beat, "beat")
 
@@ -228,5 +228,5 @@ class _Worker:
         """Send a sign of life each second, and give back memory while no job is tried."""
         while not self.has_ended:
             self._channel.send(Alive())
-            self._memory.tidy(is_resting=not self._busy)
+            self._collector.tidy(is_resting=not self._busy)
             time.sleep(_BEAT)
