@@ -316,17 +316,23 @@ def late_runs(dead: Iterable[Journal]) -> list[LateRun]:
         planned.setdefault(run_of(part.name), set()).update(uri.directories(part.paths))
     now = json_files.now()
     return [
-        LateRun(run, tuple(sorted(directories, key=_rank)[:_LATE_DIRECTORIES]), now)
+        LateRun(run, tuple(_ranked(directories)[:_LATE_DIRECTORIES]), now)
         for run, directories in planned.items()
     ]
 
 
-def _rank(directory: str) -> tuple[bool, int, str]:
-    """Return the place of a directory among those of a run: `shared` and `packed`, then those of
-    checkpoints, the newest first. It deleted from the others, which may be many.
+def _ranked(directories: Iterable[str]) -> list[str]:
+    """Return directories, those first to which most is written: `shared`, `packed`, and that of the
+    newest checkpoint. From those of older ones, which may be many, a run only deletes.
     """
-    number = CHECKPOINT_NAME.fullmatch(directory)
-    return number is not None, -int(number[1]) if number else 0, directory
+    numbers = {
+        each: int(match[1]) for each in directories if (match := CHECKPOINT_NAME.fullmatch(each))
+    }
+    newest = max(numbers, key=numbers.__getitem__, default=None)
+    ranks = {"shared": 0, PACKED: 0, newest: 0}
+    return sorted(
+        directories, key=lambda each: (ranks.get(each, 2 if each in numbers else 1), each)
+    )
 
 
 def read_late(storage: Reading, replica: str) -> tuple[LateRun, ...]:

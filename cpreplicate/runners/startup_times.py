@@ -18,10 +18,14 @@ _MOST = 3.0  # times the default
 
 
 def seconds(master: str) -> tuple[float, bool]:
-    """Return the last startup time of this master, and whether it was measured here."""
+    """Return the last startup time of this master, and whether it was measured here.
+
+    What is far longer than a start was a wait for free slots: with that, `auto` would not ask for a
+    session again, and so never learn that there are some.
+    """
     recorded = _recorded().get(_key(master))
     if isinstance(recorded, (int, float)):
-        return float(recorded), True
+        return min(float(recorded), _MOST * _default(master)), True
     return _default(master), False
 
 
@@ -32,12 +36,7 @@ def _default(master: str) -> float:
 
 
 def record(master: str, took: float) -> None:
-    """Record the startup time of a master, in seconds, unless the cache cannot be written.
-
-    What is far longer than a start was a wait for free slots: `auto` would not ask for a session
-    again, and so never learn that there are some.
-    """
-    took = min(took, _MOST * _default(master))
+    """Record the startup time of a master, in seconds, unless the cache cannot be written."""
     path = _path()
     new = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     with contextlib.suppress(OSError):

@@ -209,11 +209,15 @@ def test_files_whose_deletes_were_put_off_stay_recorded_until_they_are_swept(tmp
     assert not any((replica / path).exists() for path in orphans)
 
 
-def test_of_a_run_that_withdrew_many_points_the_directories_it_wrote_to_are_known():
+@pytest.mark.parametrize("merging", [0, 5, 30])
+def test_of_a_run_that_withdrew_many_points_the_directories_it_wrote_to_are_known(merging):
     run = "00000000000001-abcdefabcdef"
     withdrawn = {f"chk-{number}/old" for number in range(70, 120)}
-    planned = {f"packed/{run}", "shared/new", "foreign/job/shared/new", "chk-120/new", *withdrawn}
+    merged = {f"shared/job_{number}/new" for number in range(merging)}
+    planned = {f"packed/{run}", "shared/new", "chk-120/new", *withdrawn, *merged}
     [late] = journal.late_runs([Journal(f"copied-{run}-000000.parquet", frozenset(planned), {})])
     assert late.packs == f"packed/{run}"
-    assert {"shared", "foreign/job/shared", "chk-120"} <= set(late.directories)
+    assert {"shared", "chk-120"} <= set(late.directories)
+    written = [each for each in late.directories if each.startswith("shared/job_")]
+    assert len(written) == min(merging, 17)
     assert len(late.directories) == 20

@@ -26,6 +26,6 @@ def test_each_master_has_its_own_time_and_a_damaged_note_of_them_counts_as_none(
 def test_a_wait_for_a_full_cluster_is_not_taken_for_a_start_for_ever(master):
     """With that, `auto` would start no session again, and not learn that there are free slots."""
     start, _ = startup_times.seconds(master)
-    startup_times.record(master, 540.0)
+    startup_times.record(master, 540.0)  # as earlier versions did, too
     recorded, _ = startup_times.seconds(master)
     assert recorded == pytest.approx(3 * start)

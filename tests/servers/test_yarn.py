@@ -141,8 +141,24 @@ def full(words):
             process.kill()
 
 
+def waiting_applications(yarn):
+    """Return the lines of YARN's own command on applications that wait for room."""
+    command = [
+        "java",
+        "-cp",
+        f"{yarn}/conf:{JARS}/*",
+        "org.apache.hadoop.yarn.client.cli.ApplicationCLI",
+    ]
+    options = ["application", "-list", "-appStates", "SUBMITTED,ACCEPTED"]
+    listed = subprocess.run([*command, *options], capture_output=True, text=True, timeout=PATIENCE)
+    assert "Total number of applications" in listed.stdout, listed.stderr
+    return [line for line in listed.stdout.splitlines() if line.startswith("application_")]
+
+
 @pytest.mark.usefixtures("full")
-def test_a_full_queue_ends_a_sync_in_time_and_not_one_that_the_driver_ends_alone(words, tmp_path):
+def test_a_full_queue_ends_a_sync_in_time_and_not_one_that_the_driver_ends_alone(
+    yarn, words, tmp_path
+):
     write_checkpoint(tmp_path / "dcA", 1, FILES)
     in_time = ["--conf", "spark.cpreplicate.driverCopies=false"]
     places = (tmp_path / "dcA" / JOB, tmp_path / "dcB")
@@ -150,6 +166,7 @@ def test_a_full_queue_ends_a_sync_in_time_and_not_one_that_the_driver_ends_alone
     with started("sync", *places, *options, *in_time, "--engine-timeout", "5s") as sync:
         assert sync.ended() == 7, sync.messages()
         assert "has not begun Spark's application within 5 s" in sync.messages()
+    assert waiting_applications(yarn) == []  # nor does it wait for a driver that is gone
     early = ["--conf", "spark.cpreplicate.driverCopies=true"]
     done = submitted([*words, *early], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

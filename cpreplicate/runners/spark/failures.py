@@ -6,6 +6,7 @@ py4j passes an exception of the JVM as text only. Each pattern has a recorded me
 from __future__ import annotations
 
 import re
+from errno import EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC
 
 _DIFFERENT = re.compile(
     r"(?<=Differs: )[^\n]+|\[PYTHON_VERSION_MISMATCH\][^\n]+|ModuleNotFoundError: [^\n]+"
@@ -22,11 +23,16 @@ _REASONS = [
 # indented, and the exception follows them.
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+([^\s][^\n]*)")
 _CANCELLED = re.compile(r"\bJob \d+ cancelled\b(?! because SparkContext was shut down)")
-# What a machine lacks: threads, memory, room on its disk, a file that another process removed
-_LACKS = re.compile(r"can't start new thread|\bMemoryError\b|\[Errno \d+\]")
+# What the operating system refused is no mistake. Some of it is what a machine lacks: threads,
+# memory, descriptors, room on its disk.
+_REFUSED = re.compile(r"can't start new thread|\bMemoryError\b|\[Errno \d+\]")
+_LACKS = re.compile(
+    r"can't start new thread|\bMemoryError\b"
+    rf"|\[Errno ({EAGAIN}|{ENOMEM}|{ENFILE}|{EMFILE}|{ENOSPC}|{EDQUOT})\]"
+)
 _LACK = (
-    ". An executor lacks threads, memory or room on its local disk: raise its limits, or give fewer"
-    " --streams"
+    ". An executor lacks threads, memory, descriptors or room on its local disk: raise its limits,"
+    " or give fewer --streams"
 )
 _LONGEST_REASON = 300  # characters
 
@@ -53,12 +59,8 @@ def is_mistake(error: Exception) -> bool:
     """Return whether a mistake in this program ended a job, and not a failure of the machines."""
     text = f"{type(error).__name__}: {error}"
     is_expected = BatchFailed.__name__ in text or difference(error) is not None
-    return "PythonException" in text and not is_expected and not _is_lack(error)
-
-
-def _is_lack(error: Exception | None) -> bool:
-    """Return whether a job ended because an executor lacks threads, memory or room."""
-    return _LACKS.search(reason(error)) is not None
+    is_refused = _REFUSED.search(reason(error)) is not None
+    return "PythonException" in text and not is_expected and not is_refused
 
 
 def is_cancelled(error: Exception) -> bool:
@@ -100,5 +102,6 @@ def why_cancelled(error: Exception) -> str:
 
 def why_given_up(error: Exception | None) -> str:
     """Return in one line why Spark gave a job up."""
-    lack = _LACK if _is_lack(error) else ""
-    return difference(error) or f"Spark gave up: {reason(error)}{lack}"
+    found = reason(error)
+    lack = _LACK if _LACKS.search(found) else ""
+    return difference(error) or f"Spark gave up: {found}{lack}"

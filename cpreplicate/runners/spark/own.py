@@ -19,15 +19,17 @@ from cpreplicate.runners.tasks import RunnerStopped
 from cpreplicate.storage.waiting import cancellation
 
 _LOOK = 0.05  # seconds between two looks at what another run does
+Wanted: TypeAlias = Hashable
+"""The properties of a context, by which runs share it."""
 IsLost: TypeAlias = Callable[[], bool]
 Start: TypeAlias = Callable[[IsLost], AbstractContextManager[SparkContext]]
 """Provides a new context and stops it: soon, if its executors do not answer by then."""
 
 
 class _Own:
-    """A context that runs of this process start, use and stop. `wanted` are its properties."""
+    """A context that runs of this process start, use and stop."""
 
-    def __init__(self, wanted: Hashable) -> None:
+    def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         self.users = 0
         self.context: SparkContext | None = None
@@ -39,11 +41,15 @@ class _Own:
     def start(self, start: Start) -> SparkContext:
         """Start the context, unless that was given up. The caller holds `starting`."""
         self.is_given_up, self.starter = False, threading.get_ident()
-        try:
-            self.context = self._resources.enter_context(start(lambda: self.is_lost))
-        finally:
-            self.starter = None
-        return self.context
+        with contextlib.ExitStack() as resources:
+            try:
+                context = resources.enter_context(start(lambda: self.is_lost))
+            finally:
+                self.starter = None
+            if self.is_given_up:
+                raise RunnerStopped
+            self._resources, self.context = resources.pop_all(), context
+        return context
 
     def stop(self) -> None:
         self._resources.close()
@@ -53,10 +59,15 @@ _lock = threading.Lock()
 _own: _Own | None = None
 
 
-def existing() -> SparkContext | None:
-    """Return the context that this process has already; none that is about to start."""
+def existing(wanted: Wanted) -> SparkContext | None:
+    """Return the context that a run with such properties would use, if that has started.
+
+    It is the user's, whatever its properties are.
+    """
     own = _own
-    return SparkContext._active_spark_context if own is None else own.context
+    if own is None:
+        return SparkContext._active_spark_context
+    return own.context if own.wanted == wanted else None
 
 
 def of_user() -> SparkContext | None:
@@ -66,11 +77,17 @@ def of_user() -> SparkContext | None:
 
 
 @contextlib.contextmanager
-def shared(wanted: Hashable, start: Start, is_lost: IsLost) -> Iterator[tuple[SparkContext, bool]]:
+def shared(
+    wanted: Wanted,
+    start: Start,
+    is_lost: IsLost,
+    is_running: Callable[[SparkContext], bool],
+) -> Iterator[tuple[SparkContext, bool]]:
     """Provide the context of runs with the same `wanted` properties, and whether it is new.
 
-    The first of them starts it, and the last stops it: soon, if it `is_lost`. A run with other
-    properties waits until that one has ended.
+    The first of them starts it, and the last stops it: soon, if it `is_lost`. One that has ended by
+    itself is left by the first run that notices: the next one starts another. A run with other
+    properties waits until the context has ended.
     """
     own = _joined(wanted)
     try:
@@ -79,8 +96,9 @@ def shared(wanted: Hashable, start: Start, is_lost: IsLost) -> Iterator[tuple[Sp
             context = own.start(start) if found is None else found
         yield context, found is None
     finally:
-        own.is_lost = is_lost()
-        _leave(own)
+        own.is_lost = own.is_lost or is_lost()
+        has_ended = own.context is not None and not own.is_lost and not is_running(own.context)
+        _leave(own, has_ended)
 
 
 def give_up(thread: int) -> bool:
@@ -99,7 +117,7 @@ def go_on() -> None:
         raise RunnerStopped
 
 
-def _joined(wanted: Hashable) -> _Own:
+def _joined(wanted: Wanted) -> _Own:
     global _own
     while True:
         with _lock:
@@ -112,18 +130,20 @@ def _joined(wanted: Hashable) -> _Own:
         time.sleep(_LOOK)
 
 
-def _leave(own: _Own) -> None:
+def _leave(own: _Own, has_ended: bool) -> None:
     global _own
     with _lock:
         own.users -= 1
-        own.is_ending = is_last = not own.users
-    if not is_last:
+        is_over = has_ended or not own.users
+        own.is_ending = own.is_ending or is_over
+    if not is_over:
         return
     try:
         own.stop()
     finally:
         with _lock:
-            _own = None
+            if _own is own:
+                _own = None
 
 
 @contextlib.contextmanager

@@ -38,7 +38,7 @@ from cpreplicate.runners.options import (
 )
 from cpreplicate.runners.progress import Progress, showing
 from cpreplicate.runners.ranges import Splitting, joining
-from cpreplicate.runners.spark import executors, failures, own, session
+from cpreplicate.runners.spark import executors, failures, session
 from cpreplicate.runners.spark.calls import CallReports, CallTask, Lost, dealt
 from cpreplicate.runners.spark.clocks import DriverClock
 from cpreplicate.runners.spark.engine import Engine, EngineWatch, masters, watching
@@ -139,6 +139,8 @@ class SparkRunner:
         no executor answers for too long.
         """
         self._progress.expect(len(actions), int(sizes_of(actions).sum()))
+        if (appearing := around().appearing) is not None:
+            appearing()  # tasks do not know of it: they are other processes, also on this machine
         with self._may_work_early(actions) as is_early:
             results = (
                 self._early(actions, level, done)
@@ -156,7 +158,7 @@ class SparkRunner:
             yield False
             return
         try:
-            is_own = self._start_beside is not None or own.existing() is None
+            is_own = self._start_beside is not None or session.existing(self._execution) is None
             is_wanted = copies_in_driver(session.given(self._execution, COPIES_IN_DRIVER))
             yield is_own and not self._is_ready and is_wanted
         finally:
@@ -228,8 +230,6 @@ class SparkRunner:
         """Return the outcomes of actions that tasks of Spark execute."""
         if not len(actions):
             return []
-        if (appearing := around().appearing) is not None:
-            appearing()  # no task knows of it: they are other processes, also on this machine
         splitting = Splitting(started.slots, self._execution.batch_bytes or BATCH_BYTES)
         joined = partial(self._progress.add, _JOINED, files=1)
         with joining(actions, splitting, self._sides, done, joined) as files:
@@ -245,7 +245,7 @@ class SparkRunner:
         """Return the outcomes of all actions, after all tries."""
         last = session.tries(started.context) - 1
         outcomes, left, error = self._tried(actions, started, level, last, done)
-        if left and _is_running(started.context) and not failures.difference(error):
+        if left and session.is_running(started.context) and not failures.difference(error):
             self._progress.retry()
             retried, _, error = self._tried(left, started, level, _LAST, done)
             outcomes.update(retried)
@@ -402,7 +402,7 @@ class SparkRunner:
         It has ended, as when its application failed, or its executors do not answer.
         """
         started = self._started
-        return started is not None and (self._is_lost() or not _is_running(started.context))
+        return started is not None and (self._is_lost() or not session.is_running(started.context))
 
     def _is_lost(self) -> bool:
         return self._started is not None and self._started.watch.is_lost
@@ -734,13 +734,6 @@ def _merged(
 ) -> Iterator[IndexedOutcome]:
     yield from itertools.starmap(IndexedOutcome, (known or {}).items())
     yield from map(IndexedOutcome, indexes, outcomes)
-
-
-def _is_running(context: SparkContext) -> bool:
-    try:
-        return not context._jsc.sc().isStopped()
-    except session.LOST:
-        return False
 
 
 def _given_up(action: Task, error: Exception | None) -> Outcome:

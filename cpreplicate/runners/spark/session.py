@@ -17,12 +17,13 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -93,6 +94,7 @@ _LEAST_PYTHON_MEMORY = 2 << 30  # with 1.5 GiB no thread could be started (measu
 _SPARK_SIZE = re.compile(r"(\d+)([kmgtp]?)b?")  # without a unit in MiB
 _SHIFTS = {"k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
 _MANAGERS = ("yarn", "k8s://")
+_TAGS = "spark.yarn.tags"
 _SLOTS_WITHOUT_LIMIT = 100  # of dynamic allocation that may grow for ever
 _STOP_SECONDS = 60.0  # for the end of a session; then its JVM is killed
 _STOP_LOST_SECONDS = 4.0  # if its executors do not answer
@@ -165,9 +167,9 @@ def session(
     context, is_new = own.of_user(), False
     with contextlib.ExitStack() as resources:
         if context is None:
-            wanted = execution.spark_master(), execution.conf
             start = partial(_equipped, execution, pools)
-            context, is_new = resources.enter_context(own.shared(wanted, start, is_lost))
+            sharing = own.shared(_wanted(execution), start, is_lost, is_running)
+            context, is_new = resources.enter_context(sharing)
         refuse_unrunnable(context.getConf().get)
         if is_new:
             yield Session(context, None)
@@ -316,10 +318,27 @@ def _master(execution: ExecutionOptions) -> str:
 
     That of an existing session counts, whatever was given.
     """
-    found = own.existing()
+    found = existing(execution)
     if found is not None:
         return str(found.master)
     return execution.spark_master() or ("" if is_submitted() else DEFAULT_MASTER)
+
+
+def _wanted(execution: ExecutionOptions) -> own.Wanted:
+    return execution.spark_master(), execution.conf
+
+
+def existing(execution: ExecutionOptions) -> SparkContext | None:
+    """Return the context that a run with these options would use, if that has started."""
+    return own.existing(_wanted(execution))
+
+
+def is_running(context: SparkContext) -> bool:
+    """Return whether a context has not ended, as when its application failed."""
+    try:
+        return not context._jsc.sc().isStopped()
+    except LOST:
+        return False
 
 
 def _python(execution: ExecutionOptions) -> str:
@@ -470,28 +489,94 @@ def _started(conf: SparkConf, stderr: Path, timeout: float | None) -> SparkConte
     return context
 
 
+class _Making:
+    """A context that another thread makes: nothing ends its wait for a full cluster.
+
+    Under `spark-submit`, nothing ends the JVM either. Then that thread is left behind, and stops
+    the context once it is there.
+    """
+
+    left: ClassVar[_Making | None] = None  # behind
+
+    def __init__(self, conf: SparkConf) -> None:
+        self._is_left = False
+        self.call = in_thread(partial(self._make, conf), "spark-context")
+
+    def _make(self, conf: SparkConf) -> SparkContext:
+        context = SparkContext(conf=conf)
+        if self._is_left:
+            context.stop()
+        return context
+
+    def leave(self, tag: str) -> None:
+        """End it, with the JVM that was started for it and the application that YARN accepted."""
+        self._is_left = True
+        with contextlib.suppress(RuntimeError):  # there is no thread left
+            in_thread(partial(_kill_application, tag), "yarn").wait(_STOP_LOST_SECONDS)
+        process = _jvm_process()
+        if process is None:
+            _Making.left = self
+        else:
+            _end_jvm(process)
+            _forget_jvm()
+            self.call.wait(_STOP_LOST_SECONDS)
+        SparkContext._active_spark_context = None  # that which is not ready
+
+
 def _made(conf: SparkConf, timeout: float | None) -> SparkContext:
-    """Return a new context, made by another thread: nothing ends its wait for a full cluster.
+    """Return a new context. Its JVM runs.
 
     Raises `EngineLost` if YARN or Kubernetes do not begin the application in time, and
-    `RunnerStopped` if its start is given up. The thread is left behind then, in a JVM that ends.
+    `RunnerStopped` if its start is given up.
     """
-    master = str(conf.get("spark.master"))
+    master = str(conf.get("spark.master") or SparkConf().get("spark.master"))
     seconds = timeout or FIRST_SECONDS if master.startswith(_MANAGERS) else math.inf
+    lost = EngineLost(errno.ETIMEDOUT, _not_begun(seconds), master)
     end = time.monotonic() + seconds
-    making = in_thread(partial(SparkContext, conf=conf), "spark-context")
+    while _Making.left is not None and not _Making.left.call.wait(_LOOK):
+        _refuse_to_wait(end, lost)
+    _Making.left = None
+    tag = f"cpreplicate-{uuid.uuid4().hex}"
+    if master == "yarn":
+        tags = conf.get(_TAGS) or SparkConf().get(_TAGS)
+        conf.set(_TAGS, ",".join(filter(None, (tags, tag))))
+    making = _Making(conf)
     try:
-        while not making.wait(_LOOK):
-            own.go_on()
-            if time.monotonic() >= end:
-                raise EngineLost(errno.ETIMEDOUT, _not_begun(seconds), master)
+        while not making.call.wait(_LOOK):
+            _refuse_to_wait(end, lost)
     except BaseException:
-        process = _jvm_process()
-        _forget_jvm()
-        making.wait(0.0 if process is None else _STOP_LOST_SECONDS)
-        SparkContext._active_spark_context = None  # that which is not ready
+        making.leave(tag if master == "yarn" else "")
         raise
-    return making.result()
+    return making.call.result()
+
+
+def _refuse_to_wait(end: float, lost: EngineLost) -> None:
+    """Raise if the start of a context is given up, or has lasted too long."""
+    own.go_on()
+    if time.monotonic() >= end:
+        raise lost
+
+
+def _kill_application(tag: str) -> None:
+    """Have YARN kill the application with this tag that it has accepted.
+
+    It would wait for its driver, and each further try would add one. Does nothing without a tag.
+    """
+    jvm = SparkContext._jvm
+    if not tag or jvm is None:
+        return
+    records = jvm.org.apache.hadoop.yarn.api.records.YarnApplicationState
+    states = jvm.java.util.EnumSet.of(records.NEW, records.SUBMITTED, records.ACCEPTED)
+    hadoop = jvm.org.apache.spark.deploy.SparkHadoopUtil.get()
+    client = jvm.org.apache.hadoop.yarn.client.api.YarnClient.createYarnClient()
+    client.init(hadoop.newConfiguration(jvm.org.apache.spark.SparkConf()))
+    client.start()
+    try:
+        for each in client.getApplications(jvm.java.util.Collections.singleton("SPARK"), states):
+            if each.getApplicationTags().contains(tag):
+                client.killApplication(each.getApplicationId())
+    finally:
+        client.close()
 
 
 def _not_begun(seconds: float) -> str:
@@ -516,11 +601,12 @@ def _launch(conf: SparkConf, stderr: Path) -> None:
 
 def end_start(thread: int) -> None:
     """End the start of a session by another thread, if it is at one, with the JVM of that."""
-    if not own.give_up(thread):
-        return
     process = _jvm_process()
-    if process is None:
-        return
+    if own.give_up(thread) and process is not None:
+        _end_jvm(process)
+
+
+def _end_jvm(process: subprocess.Popen[bytes]) -> None:
     process.terminate()  # it removes its temporary files
     try:
         process.wait(_STOP_LOST_SECONDS)

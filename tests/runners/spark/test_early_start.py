@@ -11,8 +11,8 @@ from pyspark import SparkContext
 
 from cpreplicate.errors import UsageError
 from cpreplicate.runners import Copy, Delete, ExecutionOptions
-from cpreplicate.runners.spark import own, session
 from cpreplicate.runners.spark import runner as spark_runner
+from cpreplicate.runners.spark import session
 from cpreplicate.runners.spark.engine import wait_for_master
 from cpreplicate.runners.spark.runner import SparkRunner
 from cpreplicate.runners.tasks import EngineLost, JobCancelled, RunnerStopped
@@ -136,7 +136,7 @@ def test_a_cluster_that_does_not_begin_the_application_in_time_ends_the_run(
 
 
 def test_a_start_that_waits_for_a_full_cluster_is_left_behind_once_nobody_needs_it(
-    copies, tmp_path, full_yarn, monkeypatch
+    copies, large, tmp_path, full_yarn, monkeypatch
 ):
     """As under `spark-submit`, where this process has no JVM that it could end."""
     monkeypatch.setattr(spark_runner, "_START_SECONDS", 0.1)
@@ -144,7 +144,11 @@ def test_a_start_that_waits_for_a_full_cluster_is_left_behind_once_nobody_needs_
         assert {each.error for each in spark.run(copies)} == {None}
         assert full_yarn.wait(PATIENCE)
     assert len(list((tmp_path / "b").iterdir())) == COUNT
-    assert not Awaits.may_end.is_set()
+    # the next one waits for that, and adds none in the same JVM
+    full_yarn.clear()
+    with on_yarn(timeout=0.2) as spark, pytest.raises(EngineLost, match="has not begun"):
+        spark.run([*copies, large])
+    assert not full_yarn.is_set()
 
 
 def test_a_run_that_is_cancelled_while_yarn_is_full_ends(copies, large, full_yarn):
@@ -163,7 +167,7 @@ def cancel_a_job():
     """Cancel the jobs of this process in Spark, as its pages do, once there is one."""
 
     def has_job():
-        context = own.existing()
+        context = SparkContext._active_spark_context
         return context is not None and bool(context.statusTracker().getActiveJobsIds())
 
     wait_until(has_job, "a job of Spark")

@@ -117,6 +117,12 @@ def test_what_an_executor_lacks_is_no_mistake_in_the_program(line):
     assert failures.why_given_up(raised(line)).startswith(f"Spark gave up: {line}. An executor")
 
 
+def test_what_a_storage_refused_is_no_lack_of_an_executor():
+    error = raised("PermissionError: [Errno 13] Permission denied: 'hdfs://nn:8020/a'")
+    assert not failures.is_mistake(error)
+    assert failures.why_given_up(error).endswith("'hdfs://nn:8020/a'")
+
+
 @pytest.mark.parametrize("error", [BATCH_FAILED, LOST_TASK, ABORTED, GONE])
 def test_a_failure_of_files_or_machines_is_no_mistake_in_the_program(error):
     assert not failures.is_mistake(error)

@@ -21,7 +21,10 @@ class Contexts:
         self.made, self.there, self.were_lost = 0, set(), []
         self.begun, self.may_start = threading.Event(), threading.Event()
         self.may_start.set()
-        self.failures = 0
+        self.failures, self.died = 0, set()
+
+    def is_running(self, number):
+        return number not in self.died
 
     @contextlib.contextmanager
     def start(self, is_lost):
@@ -53,11 +56,13 @@ class Run:
         self.thread = threading.get_ident()
         with (
             cancellable(self._check),
-            own.shared(wanted, contexts.start, lambda: is_lost) as (self.context, self.is_new),
+            own.shared(wanted, contexts.start, lambda: is_lost, contexts.is_running) as (
+                self.context,
+                self.is_new,
+            ),
         ):
             self.used.set()
             assert self.end.wait(PATIENCE)
-            assert self.context in contexts.there
 
     def _check(self):
         if self.is_cancelled:
@@ -82,12 +87,13 @@ def test_runs_at_the_same_time_share_a_context_which_the_last_one_stops(contexts
     first, second = Run(contexts).has_begun(), Run(contexts).has_begun()
     assert (first.context, first.is_new) == (1, True)
     assert (second.context, second.is_new) == (1, False)
-    assert own.existing() is first.context
+    assert own.existing(CLUSTER) is first.context
+    assert own.existing(OTHER) is None  # a run that wants it will start its own
     first.has_ended()
     assert contexts.there == {1}
     second.has_ended()
     assert contexts.there == set()
-    assert own.existing() is None
+    assert own.existing(CLUSTER) is None
     third = Run(contexts).has_begun()
     assert (third.context, third.is_new) == (2, True)
     third.has_ended()
@@ -97,7 +103,7 @@ def test_a_context_that_starts_is_waited_for_and_is_no_existing_one(contexts):
     contexts.may_start.clear()
     runs = [Run(contexts) for _ in range(3)]
     assert contexts.begun.wait(PATIENCE)
-    assert own.existing() is None
+    assert own.existing(CLUSTER) is None
     contexts.may_start.set()
     assert {run.has_begun().context for run in runs} == {1}
     assert sum(run.is_new for run in runs) == 1
@@ -159,3 +165,33 @@ def test_only_the_thread_that_starts_a_context_gives_it_up(contexts):
 def test_a_context_whose_executors_do_not_answer_is_stopped_as_such(contexts, is_lost):
     Run(contexts, is_lost=is_lost).has_begun().has_ended()
     assert contexts.were_lost == [is_lost]
+
+
+def test_a_context_that_has_ended_by_itself_is_joined_by_nobody_once_a_run_has_noticed(contexts):
+    first, second = Run(contexts).has_begun(), Run(contexts).has_begun()
+    contexts.died.add(first.context)
+    first.has_ended()
+    assert contexts.there == set()
+    third = Run(contexts).has_begun()
+    assert (third.context, third.is_new) == (2, True)
+    second.has_ended()
+    assert contexts.there == {2}
+    fourth = Run(contexts).has_begun()
+    assert fourth.context == 2
+    third.has_ended()
+    fourth.has_ended()
+    assert contexts.there == set()
+
+
+def test_a_start_that_succeeds_although_it_was_given_up_is_used_by_nobody(contexts):
+    @contextlib.contextmanager
+    def start(_is_lost):
+        assert own.give_up(threading.get_ident())
+        with contexts.start(lambda: False) as number:
+            yield number
+
+    contexts.may_start.clear()
+    with pytest.raises(RunnerStopped), own.shared(CLUSTER, start, bool, contexts.is_running):
+        raise AssertionError("it was used")
+    assert contexts.there == set()
+    assert own.existing(CLUSTER) is None
