@@ -144,7 +144,7 @@ def measure(share: float, retained: int) -> dict[str, Ended]:
 
 def own_last() -> None:
     """Copy the files last that only one checkpoint needs."""
-    tasks.soonest_first = lambda files, name: np.argsort(  # type: ignore[assignment]
+    tasks.soonest_first = lambda files, name: np.argsort(  # type: ignore[assignment]  # in place of it
         tasks.is_own(files, name), kind="stable"
     )
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.append(str(PROJECT))  # after PYTHONPATH, which names a copy of the package with a bug
 
-from tests.support.planted import BUGS, Bug, plant  # noqa: E402
+from tests.support.planted import BUGS, Bug, plant  # noqa: E402  # the path comes first
 
 SEEDS = 2_000
 ENOUGH = 33  # bugs, of 36

@@ -207,7 +207,7 @@ class _Line:
 
 
 class _Session(requests.Session):
-    def get_redirect_target(self, resp: requests.Response) -> str | None:  # noqa: ARG002
+    def get_redirect_target(self, resp: requests.Response) -> str | None:  # noqa: ARG002  # no redirect is followed
         return None  # else `requests` would read the whole body of a redirect, whatever its size
 
 

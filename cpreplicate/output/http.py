@@ -271,9 +271,9 @@ class _Handler(MetricsHandler):
         )
         self._discard_body()
 
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = refuse  # noqa: N815
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = refuse  # noqa: N815  # names of http.server
 
-    def do_HEAD(self) -> None:  # noqa: N802
+    def do_HEAD(self) -> None:  # noqa: N802  # a name of http.server
         head, end, _body = self._captured(self.do_GET).partition(_END_OF_HEADERS)
         self.wfile.write(head + end)
 

@@ -240,9 +240,9 @@ class Storage(ABC):
     def files_named(
         self,
         uri: str,  # noqa: ARG002  # most list one directory at a time
-        prefix: str,  # noqa: ARG002
-        name: str,  # noqa: ARG002
-        most: int,  # noqa: ARG002
+        prefix: str,  # noqa: ARG002  # for those that override it
+        name: str,  # noqa: ARG002  # for those that override it
+        most: int,  # noqa: ARG002  # for those that override it
     ) -> Mapping[str, FileStatus] | None:
         """Return the files of this name in the directories of `uri` whose names have this prefix.
 
@@ -339,7 +339,7 @@ class Storage(ABC):
         uri: str,
         aside: str,  # noqa: ARG002  # most have no rename
         check: Callable[[], None],
-        keeps_aside: bool = False,  # noqa: ARG002
+        keeps_aside: bool = False,  # noqa: ARG002  # for those that override it
     ) -> bool:
         """Remove a file durably, but not what another run publishes after `check`.
 
@@ -365,7 +365,7 @@ class Storage(ABC):
     def keep_room(
         self,
         uri: str,  # noqa: ARG002  # most storages keep none
-        length: int,  # noqa: ARG002
+        length: int,  # noqa: ARG002  # for those that override it
     ) -> bool:
         """Occupy room for a small file, by the file `room_of(uri)` beside it.
 
@@ -418,7 +418,7 @@ class Storage(ABC):
     def abort_uploads(
         self,
         directory: str,  # noqa: ARG002  # most storages keep none
-        is_left: Callable[[str, float], bool],  # noqa: ARG002
+        is_left: Callable[[str, float], bool],  # noqa: ARG002  # for those that override it
     ) -> Sequence[str]:
         """Abort the puts below a directory that were never completed and fit; return their URIs.
 

@@ -65,17 +65,17 @@ class EmulatedStorage(Storage):
         self._call()
         return FileStatus(uri, places.name(uri), _length(uri), False, 0.0)
 
-    def list(self, uri: str) -> list[FileStatus]:  # noqa: ARG002
+    def list(self, uri: str) -> list[FileStatus]:  # noqa: ARG002  # as Storage has it
         self._call()
         return []
 
     def put(
         self,
-        uri: str,  # noqa: ARG002
+        uri: str,  # noqa: ARG002  # as Storage has it
         content: Content,
         expect: Callable[[int], None] | None = None,
-        attributes: Attributes | None = None,  # noqa: ARG002
-        replace: bool = True,  # noqa: ARG002
+        attributes: Attributes | None = None,  # noqa: ARG002  # as Storage has it
+        replace: bool = True,  # noqa: ARG002  # as Storage has it
     ) -> int:
         self._call()
         length = 0
@@ -89,15 +89,15 @@ class EmulatedStorage(Storage):
             self.written += length
         return length
 
-    def begin_join(self, uri: str, length: int) -> str | None:  # noqa: ARG002
+    def begin_join(self, uri: str, length: int) -> str | None:  # noqa: ARG002  # as Storage has it
         self._call()
         return uri
 
     def write_range(
         self,
         uri: str,
-        joint: str,  # noqa: ARG002
-        offset: int,  # noqa: ARG002
+        joint: str,  # noqa: ARG002  # as Storage has it
+        offset: int,  # noqa: ARG002  # as Storage has it
         content: Content,
         expect: Callable[[int], None],
     ) -> str:
@@ -106,11 +106,11 @@ class EmulatedStorage(Storage):
 
     def join(
         self,
-        uri: str,  # noqa: ARG002
-        joint: str,  # noqa: ARG002
-        receipts: Sequence[str],  # noqa: ARG002
-        length: int,  # noqa: ARG002
-        attributes: Attributes | None = None,  # noqa: ARG002
+        uri: str,  # noqa: ARG002  # as Storage has it
+        joint: str,  # noqa: ARG002  # as Storage has it
+        receipts: Sequence[str],  # noqa: ARG002  # as Storage has it
+        length: int,  # noqa: ARG002  # as Storage has it
+        attributes: Attributes | None = None,  # noqa: ARG002  # as Storage has it
     ) -> None:
         self._call(2)
 

@@ -18,7 +18,7 @@ _BETWEEN = 2.5  # seconds: what was just written is read again
 
 def seconds(source: str, target: str, rounds: int) -> list[float]:
     """Return what each sync of a checkpoint with one new file takes, after a first one."""
-    sides = Sides(Side(), Side((("", (tuple(NAMED.split("=", 1)),)),)))  # type: ignore[arg-type]
+    sides = Sides(Side(), Side((("", (tuple(NAMED.split("=", 1)),)),)))  # type: ignore[arg-type]  # one property
     request = SyncRequest(
         f"{source}/{JOB}", target, sides=sides, execution=ExecutionOptions(runner="inline")
     )

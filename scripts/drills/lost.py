@@ -184,7 +184,7 @@ class Losses:
         """Start all jobs at once, and return when each runs with its state exact."""
         self._running.close()
         with ThreadPoolExecutor(len(_NAMES)) as pool:
-            start = lambda name: self._start(side, name, starts.get(name), interval_ms)  # noqa: E731
+            start = lambda name: self._start(side, name, starts.get(name), interval_ms)  # noqa: E731  # one line
             return dict(zip(_NAMES, pool.map(start, _NAMES), strict=True))
 
     def _start(self, side: Side, name: str, start: Start | None, interval_ms: int) -> RunningJob:

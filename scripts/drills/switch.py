@@ -152,7 +152,7 @@ class Drill:
 
     def _lose_a(self, service: FollowService) -> RunResult:
         """Kill A's HDFS and the job, a random time after the service has caught up."""
-        enough = lambda: len(service.reports()) >= 3  # noqa: E731
+        enough = lambda: len(service.reports()) >= 3  # noqa: E731  # one line
         service.wait_until(enough, "the service replicated no three checkpoints")
         time.sleep(self._chance.uniform(*_MOMENT))
         kill([self._a.hdfs.pid, self._job.pid])

@@ -595,7 +595,7 @@ def _launch(conf: SparkConf, stderr: Path) -> None:
     cancellation.go_on()
     if SparkContext._gateway is None:
         with stderr.open("wb") as file:
-            gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
+            gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]  # pyspark has no types here
         SparkContext._ensure_initialized(gateway=gateway)
 
 

@@ -35,7 +35,7 @@ try:
         get_command_part,
         get_return_value,
     )
-except ImportError as error:  # pragma: no cover
+except ImportError as error:  # pragma: no cover  # py4j comes with pyspark
     raise UsageError(
         f"--hdfs-client hadoop: the Python package pyspark cannot be imported ({error}). It is a"
         " dependency of cpreplicate: install it with `pip install pyspark`, here and on every"
