@@ -163,11 +163,11 @@ def test_a_run_that_is_cancelled_while_yarn_is_full_ends(copies, large, full_yar
     thread.join(PATIENCE)
 
 
-def cancel_a_job():
+def cancel_a_job(options):
     """Cancel the jobs of this process in Spark, as its pages do, once there is one."""
 
     def has_job():
-        context = SparkContext._active_spark_context
+        context = session.existing(options)  # not one that is not ready
         return context is not None and bool(context.statusTracker().getActiveJobsIds())
 
     wait_until(has_job, "a job of Spark")
@@ -180,8 +180,9 @@ def test_a_job_that_somebody_cancels_while_executors_are_awaited_is_not_started_
 ):
     """The first job of a run is the one that waits for an executor."""
     with StandaloneCluster(tmp_path, workers=0) as cluster:
-        spark = SparkRunner(Sides(), ExecutionOptions(master=cluster.master))
-        thread = threading.Thread(target=cancel_a_job)
+        options = ExecutionOptions(master=cluster.master)
+        spark = SparkRunner(Sides(), options)
+        thread = threading.Thread(target=cancel_a_job, args=[options])
         thread.start()
         with spark, pytest.raises(JobCancelled, match="was cancelled in Spark"):
             spark.run([*copies, large])
