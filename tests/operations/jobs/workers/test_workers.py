@@ -148,9 +148,9 @@ def test_what_is_handed_out_for_a_former_job_is_in_the_replica_also_with_workers
         sync(job.request, ignored)
     service = turning(count=count)
 
-    def of_others():
-        found = service.service.restore_points()
-        return len(found) == COUNT and all(each.starting for each in found)
+    def of_others():  # what a try finds that has nothing to do
+        found = service.service.observations()
+        return len(found) == COUNT and all(each.last_success for each in found)
 
     service.until(of_others, "the replicas of another service")
     service.jobs.found = jobs[1:]
