@@ -97,8 +97,7 @@ def shared(
         yield context, found is None
     finally:
         own.is_lost = own.is_lost or is_lost()
-        has_ended = own.context is not None and not own.is_lost and not is_running(own.context)
-        _leave(own, has_ended)
+        _leave(own, is_running)
 
 
 def give_up(thread: int) -> bool:
@@ -130,20 +129,26 @@ def _joined(wanted: Wanted) -> _Own:
         time.sleep(_LOOK)
 
 
-def _leave(own: _Own, has_ended: bool) -> None:
+def _leave(own: _Own, is_running: Callable[[SparkContext], bool]) -> None:
+    """Use a context no longer; stop it if nobody else does, or if it has ended by itself.
+
+    That is asked only where others use it, and where its executors answer.
+    """
     global _own
     with _lock:
         own.users -= 1
-        is_over = has_ended or not own.users
-        own.is_ending = own.is_ending or is_over
-    if not is_over:
+        is_last = not own.users
+    if not is_last and (own.context is None or own.is_lost or is_running(own.context)):
+        return
+    with _lock:
+        is_stopped, own.is_ending = own.is_ending, True
+    if is_stopped:  # by another run, which may be at it
         return
     try:
         own.stop()
     finally:
         with _lock:
-            if _own is own:
-                _own = None
+            _own = None
 
 
 @contextlib.contextmanager

@@ -21,6 +21,8 @@ class Contexts:
         self.made, self.there, self.were_lost = 0, set(), []
         self.begun, self.may_start = threading.Event(), threading.Event()
         self.may_start.set()
+        self.stops, self.may_stop = threading.Event(), threading.Event()
+        self.may_stop.set()
         self.failures, self.died = 0, set()
 
     def is_running(self, number):
@@ -40,6 +42,8 @@ class Contexts:
         try:
             yield number
         finally:
+            self.stops.set()
+            assert self.may_stop.wait(PATIENCE)
             self.there.remove(number)
             self.were_lost.append(is_lost())
 
@@ -180,6 +184,29 @@ def test_a_context_that_has_ended_by_itself_is_joined_by_nobody_once_a_run_has_n
     assert fourth.context == 2
     third.has_ended()
     fourth.has_ended()
+    assert contexts.there == set()
+
+
+@pytest.mark.parametrize("has_died", [False, True])
+def test_nobody_starts_a_context_while_the_last_one_is_being_stopped(contexts, has_died):
+    first, second = Run(contexts).has_begun(), Run(contexts).has_begun()
+    contexts.may_stop.clear()
+    if has_died:
+        contexts.died.add(first.context)
+        first.end.set()
+        assert contexts.stops.wait(PATIENCE)
+        second.has_ended()  # it has nothing more to stop
+    else:
+        first.has_ended()
+        second.end.set()
+        assert contexts.stops.wait(PATIENCE)
+    contexts.begun.clear()
+    third = Run(contexts)
+    assert not contexts.begun.wait(0.2)
+    contexts.may_stop.set()
+    assert third.has_begun().context == 2
+    third.has_ended()
+    (first if has_died else second).has_ended()
     assert contexts.there == set()
 
 
